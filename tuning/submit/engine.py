@@ -14,10 +14,13 @@ from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
 
 ENGINES = {
+    "ray": "tuning.submit.ray_jobs:RayJobs",
     "slurm": "tuning.submit.slurm:Slurm",
 }
 """Each has its class; `tune submit --to` takes the names."""
 
+ENDS = "ends; checkpoints are kept"
+"""What a job does after `Engine.cancel`."""
 _ANSWER_S = 60.0
 
 
@@ -26,7 +29,8 @@ class Job:
     """What an engine is to run.
 
     Attributes:
-        loaded: the sweep file; its `cluster` section says which machines the job gets.
+        loaded: the sweep file; its `cluster` section says which machines the job gets from an
+            engine that has any to give.
         paths: the sweep's folder, which all machines of the job see.
         command: begins or continues the sweep, and may be given again and again.
         options: what the engine is told besides, as `name=value`.
@@ -38,29 +42,67 @@ class Job:
     options: Sequence[str]
 
 
+@dataclass(frozen=True)
+class JobState:
+    """What an engine says of a job.
+
+    Attributes:
+        words: the engine's, lower case, and why it waits or has ended.
+        over: whether it has ended, and does not run again by itself.
+    """
+
+    words: str
+    over: bool = False
+
+    @classmethod
+    def ended(cls, how: str = "") -> JobState:
+        """That of a job that has ended."""
+        return cls(f"ended ({how})" if how else "ended", over=True)
+
+
 class Engine(ABC):
     """Runs a sweep's command in a job, again after a preemption.
 
     All methods raise a UserError of one line if the engine does not answer or refuses.
+
+    Attributes:
+        place: says which cluster it is, for an engine that may have several; noted with a job.
     """
+
+    place: str = ""
+
+    @abstractmethod
+    def check(self, loaded: LoadedSweep, options: Sequence[str]) -> list[str]:
+        """Check, before there is a folder, that it could run a sweep; returns remarks on that."""
 
     @abstractmethod
     def submit(self, job: Job) -> str:
         """Queue a job; returns its id, which `state` and `cancel` take."""
 
     @abstractmethod
-    def state(self, job_id: str) -> str | None:
-        """The state of a job in the engine's words, lower case; None: it has ended."""
+    def state(self, job_id: str) -> JobState:
+        """The state of a job."""
 
     @abstractmethod
-    def cancel(self, job_id: str) -> None:
-        """End a job, with time for its trials to save checkpoints; returns before that is done."""
+    def cancel(self, job_id: str) -> str:
+        """End a job, with time for its trials to save checkpoints; returns before that is done.
+
+        Returns:
+            What it does now, in words.
+        """
 
 
-def make_engine(name: str) -> Engine:
-    """The engine with a name of `ENGINES`."""
+def make_engine(name: str, place: str | None = None) -> Engine:
+    """The engine with a name of `ENGINES`.
+
+    Args:
+        place: see `Engine`; None: the engine's default.
+
+    Raises:
+        UserError: it has no such place, or no default.
+    """
     module, _, symbol = ENGINES[name].partition(":")
-    engine: Engine = getattr(import_module(module), symbol)()
+    engine: Engine = getattr(import_module(module), symbol)(place)
     return engine
 
 

@@ -29,16 +29,18 @@ class Note:
         engine: a name of `ENGINES`.
         id: of the job, given by the engine.
         submitted: Unix seconds.
+        place: see `Engine`.
     """
 
     engine: str
     id: str
     submitted: float
+    place: str = ""
 
     @property
     def asked(self) -> Engine:
         """The engine."""
-        return make_engine(self.engine)
+        return make_engine(self.engine, self.place)
 
 
 def submit_sweep(
@@ -59,15 +61,25 @@ def submit_sweep(
         UserError: a process or another job runs the sweep already, or the engine refuses.
     """
     refuse_if_driven(paths.lock)
-    if (note := read_note(paths)) is not None and (state := note.asked.state(note.id)):
-        raise UserError(
-            f"{paths.name}: {note.engine} job {note.id} has it and is {state}; "
-            f"end that with: tune cancel {sweep_argument(paths)}"
-        )
+    if (note := read_note(paths)) is not None:
+        _refuse_if_it_runs(note, paths)
     job_id = engine.submit(Job(loaded, paths, run_command(loaded, paths), options))
-    text = json.dumps(asdict(Note(name, job_id, time.time())))
+    text = json.dumps(asdict(Note(name, job_id, time.time(), engine.place)))
     write_atomic(paths.job, add_json_checksum(text).encode())
     return job_id
+
+
+def _refuse_if_it_runs(note: Note, paths: SweepPaths) -> None:
+    try:
+        state = note.asked.state(note.id)
+    except UserError as e:
+        gone = f"{note.engine} job {note.id} may still have it; if that is gone: rm {paths.job}"
+        raise UserError(f"{e.problems[0]}; {gone}") from e
+    if not state.over:
+        raise UserError(
+            f"{paths.name}: {note.engine} job {note.id} has it and is {state.words}; "
+            f"end that with: tune cancel {sweep_argument(paths)}"
+        )
 
 
 def run_command(loaded: LoadedSweep, paths: SweepPaths) -> list[str]:
@@ -89,7 +101,8 @@ def read_note(paths: SweepPaths) -> Note | None:
         raw = parse_json(data)
         if not json_is_intact(data):
             raise ValueError("does not match its checksum")
-        note = Note(str(raw["engine"]), str(raw["id"]), float(raw["submitted"]))
+        place = str(raw.get("place", ""))
+        note = Note(str(raw["engine"]), str(raw["id"]), float(raw["submitted"]), place)
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError) as e:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
-from tuning.submit.engine import Engine, Job, answer, ask
+from search_spaces.loading.sweep_file import LoadedSweep
+from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask
 from tuning.submit.portable import require_cluster
 
 _NEEDS = "run this where Slurm's programs are: on a login node"
@@ -65,6 +67,15 @@ srun ray symmetric-run --address "$head:{port}" --min-nodes {nodes} \\
 class Slurm(Engine):
     """Slurm, by its own programs on this machine."""
 
+    def __init__(self, place: str | None = None) -> None:
+        if place:
+            raise UserError("--address: has no effect on slurm; leave it out")
+
+    def check(self, loaded: LoadedSweep, options: Sequence[str]) -> list[str]:
+        """Its machines are those of the `cluster` section; sbatch checks the options."""
+        require_cluster(loaded)
+        return []
+
     def submit(self, job: Job) -> str:
         """Write the script into the sweep's folder, and hand it to sbatch."""
         write_atomic(job.paths.job_script, job_script(job).encode())
@@ -76,7 +87,7 @@ class Slurm(Engine):
         )
         return said.partition(";")[0]  # the name of the cluster follows
 
-    def state(self, job_id: str) -> str | None:
+    def state(self, job_id: str) -> JobState:
         """Its state, and why it waits."""
         asked = ("squeue", f"--jobs={_checked(job_id)}", "--states=all", "-h", "-o", "%T %r")
         done = ask(*asked, needs=_NEEDS)
@@ -84,14 +95,15 @@ class Slurm(Engine):
             raise UserError(f"squeue: {' '.join(done.stderr.split())}")
         word, _, reason = done.stdout.strip().partition(" ")
         if done.returncode or word in ("", *_OVER):
-            return None
-        return word.lower() + (f" ({reason})" if reason != "None" else "")
+            return JobState.ended()
+        return JobState(word.lower() + (f" ({reason})" if reason != "None" else ""))
 
-    def cancel(self, job_id: str) -> None:
+    def cancel(self, job_id: str) -> str:
         """Signal the script, which pauses the sweep; a job that does not run yet just ends."""
-        runs = self.state(job_id) == "running"
+        runs = self.state(job_id).words == "running"
         signal = ("--batch", "--signal=USR2") if runs else ()
         answer("scancel", *signal, _checked(job_id), needs=_NEEDS)
+        return ENDS
 
 
 def job_script(job: Job) -> str:

@@ -1,0 +1,66 @@
+"""`tune queue` and `tune cancel`: sweeps in the queues of other programs."""
+
+from __future__ import annotations
+
+import time
+
+from search_spaces.errors import UserError
+from tuning.cli.formatting import echo, make_console
+from tuning.cli.options import StorageDir, Sweep
+
+
+def queue(storage: StorageDir = None) -> None:
+    """List the sweeps that were submitted, with the states of their jobs.
+
+    Example: tune queue
+    """
+    from rich.table import Table
+
+    from results.records.spec_file import read_spec
+    from results.records.trial import read_trials
+    from tuning.cli.look.ls import sweep_state
+    from tuning.controller.sweep_dir.folder import named_sweeps, resolve_storage
+    from tuning.submit.jobs import own_note, submitted
+
+    table, problems = Table(box=None, pad_edge=False, header_style="bold"), list[str]()
+    for column in ("id", "engine", "state", "sweep", "sweep's state", "submitted"):
+        table.add_column(column, overflow="fold")
+    root = resolve_storage(storage)
+    for name, paths in submitted(named_sweeps(root)):
+        try:
+            note = own_note(paths)
+        except UserError as e:
+            problems.append(e.problems[0])
+            continue
+        try:
+            state = note.asked.state(note.id).words
+        except UserError as e:
+            state = "unknown"
+            problems.append(e.problems[0])
+        finished = sum(record.state.finished for record in read_trials(paths))
+        progress = sweep_state(paths, read_spec(paths), finished)
+        date = time.strftime("%Y-%m-%d %H:%M", time.localtime(note.submitted))
+        table.add_row(note.id, note.engine, state, name, progress, date)
+    if table.row_count:
+        make_console().print(table)
+    elif not problems:
+        echo(f"no sweep in {root.root} was submitted; do that with: tune submit FILE --to slurm")
+    for problem in dict.fromkeys(problems):
+        echo(problem, err=True)
+
+
+def cancel(sweep: Sweep, storage: StorageDir = None) -> None:
+    """End the job of a submitted sweep: trials save checkpoints, tune submit continues them.
+
+    Example: tune cancel llm
+    """
+    from tuning.controller.sweep_dir.folder import find_sweep, sweep_argument
+    from tuning.submit.jobs import own_note
+
+    paths = find_sweep(sweep, storage)
+    note = own_note(paths)
+    state = (engine := note.asked).state(note.id)
+    if state.over:
+        return echo(f"{note.engine} job {note.id} has {state.words}")
+    echo(f"{note.engine} job {note.id} was {state.words}, and {engine.cancel(note.id)}")
+    echo(f"continue with: tune submit FILE or tune resume {sweep_argument(paths)}")
