@@ -14,6 +14,7 @@ from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
 
 ENGINES = {
+    "k8s": "tuning.submit.kubernetes:Kubernetes",
     "ray": "tuning.submit.ray_jobs:RayJobs",
     "slurm": "tuning.submit.slurm:Slurm",
 }
@@ -67,9 +68,14 @@ class Engine(ABC):
 
     Attributes:
         place: says which cluster it is, for an engine that may have several; noted with a job.
+        shares_folder: whether its machines see the folder of the sweep that is noted here.
     """
 
     place: str = ""
+    shares_folder: bool = True
+
+    @abstractmethod
+    def __init__(self, place: str | None = None) -> None: ...
 
     @abstractmethod
     def check(self, loaded: LoadedSweep, options: Sequence[str]) -> list[str]:
@@ -101,16 +107,22 @@ def make_engine(name: str, place: str | None = None) -> Engine:
     Raises:
         UserError: it has no such place, or no default.
     """
+    return engine_class(name)(place)
+
+
+def engine_class(name: str) -> type[Engine]:
+    """The class of an engine; its attributes tell what needs no answer."""
     module, _, symbol = ENGINES[name].partition(":")
-    engine: Engine = getattr(import_module(module), symbol)(place)
-    return engine
+    found: type[Engine] = getattr(import_module(module), symbol)
+    return found
 
 
-def ask(*command: str, needs: str) -> subprocess.CompletedProcess[str]:
+def ask(*command: str, needs: str, limit_s: float = _ANSWER_S) -> subprocess.CompletedProcess[str]:
     """Run a program of an engine.
 
     Args:
         needs: what to do if it is not installed.
+        limit_s: seconds in which it must end.
 
     Raises:
         UserError: it is not installed, or does not answer.
@@ -118,20 +130,25 @@ def ask(*command: str, needs: str) -> subprocess.CompletedProcess[str]:
     if shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: no such program on this machine; {needs}")
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=_ANSWER_S, check=False
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired as e:
-        raise UserError(f"{command[0]}: no answer in {_ANSWER_S:.0f} s") from e
+        raise UserError(f"{command[0]}: no answer in {limit_s:.0f} s") from e
 
 
-def answer(*command: str, needs: str) -> str:
+def answer(*command: str, needs: str, limit_s: float = _ANSWER_S) -> str:
     """What a program of an engine prints.
 
     Raises:
         UserError: see `ask`; or it refuses.
     """
-    done = ask(*command, needs=needs)
+    done = ask(*command, needs=needs, limit_s=limit_s)
     if done.returncode:
-        raise UserError(f"{command[0]}: {' '.join(done.stderr.split()) or done.returncode}")
+        raise UserError(f"{command[0]}: {first_of(done.stderr) or done.returncode}")
     return done.stdout.strip()
+
+
+def first_of(said: str) -> str:
+    """The errors that a program prints, in a line: the first two, and how many follow."""
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    more = f" (and {len(lines) - 2} lines more)" if len(lines) > 2 else ""
+    return " ".join(lines[:2]) + more

@@ -18,7 +18,7 @@ from search_spaces.loading.sweep_file import LoadedSweep
 from tuning.controller.sweep_dir.folder import sweep_argument
 from tuning.controller.sweep_dir.lock import refuse_if_driven
 from tuning.controller.sweep_dir.trust import is_trusted
-from tuning.submit.engine import ENGINES, Engine, Job, make_engine
+from tuning.submit.engine import ENGINES, Engine, Job, engine_class, make_engine
 
 
 @dataclass(frozen=True)
@@ -41,6 +41,11 @@ class Note:
     def asked(self) -> Engine:
         """The engine."""
         return make_engine(self.engine, self.place)
+
+    @property
+    def shares_folder(self) -> bool:
+        """Whether the engine's machines see the folder with this note."""
+        return engine_class(self.engine).shares_folder
 
 
 def submit_sweep(

@@ -11,7 +11,7 @@ from pathlib import Path
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
-from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask
+from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, first_of
 from tuning.submit.portable import require_cluster
 
 _NEEDS = "run this where Slurm's programs are: on a login node"
@@ -92,7 +92,7 @@ class Slurm(Engine):
         asked = ("squeue", f"--jobs={_checked(job_id)}", "--states=all", "-h", "-o", "%T %r")
         done = ask(*asked, needs=_NEEDS)
         if done.returncode and "Invalid job id" not in done.stderr:
-            raise UserError(f"squeue: {' '.join(done.stderr.split())}")
+            raise UserError(f"squeue: {first_of(done.stderr)}")
         word, _, reason = done.stdout.strip().partition(" ")
         if done.returncode or word in ("", *_OVER):
             return JobState.ended()

@@ -58,9 +58,11 @@ def run(
 
     Example: tune run search_spaces/llm.yaml --set budget.trials=6
     """
+    from results.paths import SweepPaths
     from search_spaces.pipeline.loading import is_pipeline_file
     from tuning import api
     from tuning.cli.run.detach import run_detached
+    from tuning.controller.sweep_dir.lock import wait_for_sign_of_life
 
     if is_pipeline_file(file):
         from tuning.pipelines.run import create_pipeline, run_pipeline
@@ -77,6 +79,7 @@ def run(
     if or_resume:
         name, found = _begun(file, set_, name, storage)
         if found is not None:
+            wait_for_sign_of_life(SweepPaths(Path(found)).lock, echo)
             given: dict[str, Any] = {"address": address, "insecure": insecure, "detach": detach}
             return resume(found, storage=storage, metrics_port=metrics_port, **given)
     set_ = with_metrics_port(set_, metrics_port)

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import time
+from typing import TYPE_CHECKING
 
 from search_spaces.errors import UserError
 from tuning.cli.formatting import echo, make_console
 from tuning.cli.options import StorageDir, Sweep
+
+if TYPE_CHECKING:
+    from results.paths import SweepPaths
+    from tuning.submit.jobs import Note
 
 
 def queue(storage: StorageDir = None) -> None:
@@ -16,9 +21,6 @@ def queue(storage: StorageDir = None) -> None:
     """
     from rich.table import Table
 
-    from results.records.spec_file import read_spec
-    from results.records.trial import read_trials
-    from tuning.cli.look.ls import sweep_state
     from tuning.controller.sweep_dir.folder import named_sweeps, resolve_storage
     from tuning.submit.jobs import own_note, submitted
 
@@ -37,16 +39,26 @@ def queue(storage: StorageDir = None) -> None:
         except UserError as e:
             state = "unknown"
             problems.append(e.problems[0])
-        finished = sum(record.state.finished for record in read_trials(paths))
-        progress = sweep_state(paths, read_spec(paths), finished)
         date = time.strftime("%Y-%m-%d %H:%M", time.localtime(note.submitted))
-        table.add_row(note.id, note.engine, state, name, progress, date)
+        table.add_row(note.id, note.engine, state, name, _progress(note, paths), date)
     if table.row_count:
         make_console().print(table)
     elif not problems:
-        echo(f"no sweep in {root.root} was submitted; do that with: tune submit FILE --to slurm")
+        echo(f"no sweep in {root.root} was submitted; do that with: tune submit FILE")
     for problem in dict.fromkeys(problems):
         echo(problem, err=True)
+
+
+def _progress(note: Note, paths: SweepPaths) -> str:
+    """The state of a sweep, if its folder is the one here."""
+    from results.records.spec_file import read_spec
+    from results.records.trial import read_trials
+    from tuning.cli.look.ls import sweep_state
+
+    if not note.shares_folder:
+        return "in its cluster"
+    finished = sum(record.state.finished for record in read_trials(paths))
+    return sweep_state(paths, read_spec(paths), finished)
 
 
 def cancel(sweep: Sweep, storage: StorageDir = None) -> None:
@@ -63,4 +75,5 @@ def cancel(sweep: Sweep, storage: StorageDir = None) -> None:
     if state.over:
         return echo(f"{note.engine} job {note.id} has {state.words}")
     echo(f"{note.engine} job {note.id} was {state.words}, and {engine.cancel(note.id)}")
-    echo(f"continue with: tune submit FILE or tune resume {sweep_argument(paths)}")
+    here = f" or tune resume {sweep_argument(paths)}" if engine.shares_folder else ""
+    echo(f"continue with: tune submit FILE{here}")

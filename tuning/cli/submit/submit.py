@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def submit(
     file: File,
-    to: Annotated[str, typer.Option(metavar="ENGINE", help="ray or slurm.")],
+    to: Annotated[str, typer.Option(metavar="ENGINE", help="ray, slurm or k8s (Kubernetes).")],
     options: Annotated[
         list[str],
         typer.Option(
@@ -31,7 +31,8 @@ def submit(
         str | None,
         typer.Option(
             metavar="PLACE",
-            help="Which cluster, of Ray: http://HOST:8265; default: that of tune up --jobs.",
+            help="Which cluster. Of Ray: http://HOST:8265; default: that of tune up --jobs. Of "
+            "Kubernetes: a context of kubectl; default: the current one.",
         ),
     ] = None,
     set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
@@ -43,7 +44,8 @@ def submit(
     """Queue the sweep of a file on other machines; it continues by itself after a preemption.
 
     The file says in `cluster` which machines the job gets; a Ray cluster has its own. All of them
-    see the sweep's folder. The same command continues a sweep that was cancelled.
+    see the sweep's folder; in Kubernetes it is on their volume. The same command continues a sweep
+    that was cancelled.
 
     Example: tune submit search_spaces/llm.yaml --to slurm --with partition=low --with time=8:00:00
     """
@@ -58,9 +60,10 @@ def submit(
         raise UserError(f"--to {to}: no such engine{suggest(to, ENGINES)}")
     if is_pipeline_file(file):
         raise UserError(f"{file}: a pipeline cannot be submitted; submit the files of its sweeps")
-    engine, loaded = make_engine(to, address), load_sweep(file, set_)
+    named = [] if name is None else [f"name={name}"]  # a job has the name of the file's sweep
+    engine, loaded = make_engine(to, address), load_sweep(file, [*set_, *named])
     remarks = engine.check(loaded, options)
-    paths, begun = _folder(loaded, name, storage)
+    paths, begun = _folder(loaded, storage, shared=engine.shares_folder)
     try:
         job_id = submit_sweep(loaded, paths, engine, to, options)
     except UserError:
@@ -73,14 +76,18 @@ def submit(
     echo(f"watch with: tune queue; end with: tune cancel {sweep_argument(paths)}")
 
 
-def _folder(loaded: LoadedSweep, name: str | None, storage: str | None) -> tuple[SweepPaths, bool]:
-    """The folder of a file's sweep, which is made if it is not there; and whether it was."""
+def _folder(loaded: LoadedSweep, storage: str | None, *, shared: bool) -> tuple[SweepPaths, bool]:
+    """The folder of a file's sweep, which is made if it is not there; and whether it was.
+
+    Args:
+        shared: whether the sweep will run in this folder, not in one of another machine.
+    """
     from results.paths import SweepPaths
     from tuning import api
     from tuning.controller.sweep_dir.begun import find_begun
     from tuning.controller.sweep_dir.restore import restore_sweep
 
-    found = find_begun(loaded, name, storage)
-    if found is None:
-        return api.create(loaded, name=name or loaded.spec.name, storage=storage), False
+    found = find_begun(loaded, None, storage)
+    if found is None or ("://" in found and not shared):
+        return api.create(loaded, name=loaded.spec.name, storage=storage), False
     return restore_sweep(found, storage) if "://" in found else SweepPaths(Path(found)), True

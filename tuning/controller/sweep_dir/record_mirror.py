@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -214,7 +215,11 @@ def has_driver(objects: ObjectStore) -> bool:
     held = json.loads(owner)
     key = _heartbeat(held["token"])
     heartbeat = json.loads(objects.read(key) or b"{}")
-    return is_driver_alive({**held, **heartbeat}, lambda: objects.modified_at(key) or 0.0, STALE_S)
+
+    def silent_s() -> float:
+        return time.time() - (objects.modified_at(key) or 0.0)
+
+    return is_driver_alive({**held, **heartbeat}, silent_s, STALE_S)
 
 
 def _heartbeat(token: str) -> str:
