@@ -11,6 +11,7 @@ from pathlib import Path
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
+from tuning.controller.ray_tune.processes import RayStartError
 from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, first_of
 from tuning.submit.portable import require_cluster
 
@@ -38,18 +39,21 @@ _SCRIPT = """\
 
 # Trials save their checkpoints, and the session ends.
 pause() {{
-  next=$1
+  asked=yes next=$1
   {pause} || kill -TERM $job
 }}
 trap 'pause' TERM                # preemption
 trap 'pause requeue' USR1        # the time limit is near
 trap 'pause cancel' USR2         # tune cancel
 
-{run}
-job=$!
-while wait $job; kill -0 $job 2>/dev/null; do :; done  # a signal ends a wait
-wait $job
-code=$?
+{before}for try in 1 2 3; do
+  {run}
+  job=$!
+  while wait $job; kill -0 $job 2>/dev/null; do :; done  # a signal ends a wait
+  wait $job
+  code=$?
+  if [ $code != {busy} ] || [ -n "$asked" ]; then break; fi  # else Ray did not start
+done
 trap '' TERM
 if [ "$next" = requeue ] && [ $code != 0 ]; then scontrol requeue $SLURM_JOB_ID; fi
 if [ "$next" = cancel ]; then scancel $SLURM_JOB_ID; fi
@@ -59,9 +63,11 @@ _SEVERAL = """\
 export PATH={programs}:$PATH
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+"""
+_ON_SEVERAL = """\
 srun ray symmetric-run --address "$head:{port}" --min-nodes {nodes} \\
-  --num-cpus {cpus} --num-gpus {num_gpus} --disable-usage-stats -- \\
-  {command} --address "$head:{port}" &"""
+    --num-cpus {cpus} --num-gpus {num_gpus} --disable-usage-stats -- \\
+    {command} --address "$head:{port}" &"""
 
 
 class Slurm(Engine):
@@ -110,19 +116,21 @@ def job_script(job: Job) -> str:
     """The batch script: on one machine the command itself, on several a Ray cluster around it."""
     cluster, nodes = require_cluster(job.loaded)
     command = shlex.join(job.command)
-    run = f"{command} &"
+    before, run = "", f"{command} &"
     values = {"nodes": nodes, "cpus": cluster.cpus}
     if nodes > 1:
-        programs = shlex.quote(str(Path(sys.executable).parent))
-        shape = {"programs": programs, "port": _PORT, "num_gpus": cluster.gpus}
-        run = _SEVERAL.format(command=command, **shape, **values)
+        before = _SEVERAL.format(programs=shlex.quote(str(Path(sys.executable).parent)))
+        shape = {"port": _PORT, "num_gpus": cluster.gpus}
+        run = _ON_SEVERAL.format(command=command, **shape, **values)
     return _SCRIPT.format(
         name=job.paths.name,
         memory=cluster.memory,
         gpus=f"#SBATCH --gpus-per-node={cluster.gpus}\n" if cluster.gpus else "",
         warning=_WARNING_S,
         pause=shlex.join([sys.executable, "-m", "tuning", "pause", str(job.paths.root)]),
+        before=before,
         run=run,
+        busy=RayStartError.exit_code,
         **values,
     )
 

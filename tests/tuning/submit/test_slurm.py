@@ -42,3 +42,15 @@ def test_the_script_is_as_reviewed(shape: str) -> None:
 def test_an_id_that_is_none_reaches_no_command_line() -> None:
     with pytest.raises(UserError, match="no id of a job: --all"):
         Slurm().cancel("--all")
+
+
+@pytest.mark.parametrize(("codes", "expected"), [("4 4 0", 0), ("4 4 4 0", 4), ("2 0", 2)])
+def test_driver_whose_ray_does_not_start_is_started_again(
+    tmp_path: Path, codes: str, expected: int
+) -> None:
+    """The script as bash runs it, with a command that ends with one code after the other."""
+    (tmp_path / "codes").write_text(codes)
+    command = 'read code rest < codes; echo "$rest" > codes; exit $code'
+    job = Job(load_sweep(FILE, [SHAPES["one"]]), SweepPaths(tmp_path), ["bash", "-c", command], ())
+    done = subprocess.run(["bash", "-c", job_script(job)], cwd=tmp_path, timeout=60)
+    assert done.returncode == expected
