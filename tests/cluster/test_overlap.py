@@ -53,7 +53,8 @@ class Shared:
         """`tune run --or-resume` on a host."""
         where = ["--or-resume", "--storage", str(self._mounted / "sweeps")]
         command = ["-m", "tuning", "run", str(self._mounted / "sweep.yaml"), *where]
-        return Attempt(self.hosts[number], [sys.executable, *command])
+        log = self._truth / f"attempt-{len([*self._truth.glob('*.log')])}.log"
+        return Attempt(self.hosts[number], [sys.executable, *command], log)
 
     def wait_for_step(self, number: int, by: Attempt, attempt: int) -> None:
         """Wait until an attempt at the trial has reported a step."""
@@ -77,21 +78,23 @@ class Shared:
 class Attempt:
     """One command."""
 
-    def __init__(self, host: Host, command: list[str]) -> None:
-        self.host = host
-        self.process = subprocess.Popen(
-            host.inside(*command), env=host.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
-        )
+    def __init__(self, host: Host, command: list[str], log: Path) -> None:
+        self.host, self._log = host, log
+        with open(log, "wb") as output:
+            self.process = subprocess.Popen(
+                host.inside(*command), env=host.env, stdout=output, stderr=output
+            )
 
     def signal(self, signum: int) -> None:
         """Send a signal to the driver alone, not to its workers."""
         [driver] = psutil.Process(self.process.pid).children()
         driver.send_signal(signum)
+        if signum == signal.SIGCONT:
+            self.process.send_signal(signum)  # nsenter stops with its child
 
     def end(self) -> tuple[int, str]:
         """Its exit code and output."""
-        output, _ = self.process.communicate(timeout=LONGEST_S)
-        return self.process.returncode, output.decode()
+        return self.process.wait(LONGEST_S), self._log.read_text()
 
 
 @pytest.fixture
@@ -145,6 +148,7 @@ def test_killed_attempt_is_taken_over(shared: Shared) -> None:
     shared.wait_for_step(3, first, attempt=1)
     first.signal(signal.SIGKILL)
     second = shared.attempt(1)
+    assert first.end()[0] == -signal.SIGKILL
     code, said = second.end()
     assert code == 0, said
     shared.check(attempts=2)
