@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -16,6 +18,7 @@ import pytest
 from tests.chaos.cluster import ENV
 from tests.cli.conftest import ROOT
 from tests.cluster.submitted import SWEEP, TUNE, Submitted
+from tests.cluster.sweep import LONGEST_S
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 Env = dict[str, str]
@@ -61,6 +64,26 @@ def test_cancelled_sweep_continues_where_it_was(jobs: Env, tmp_path: Path) -> No
     assert "continues sweep" in sweep.submit()
     sweep.check(attempts=2)
     assert " ended (succeeded) " in sweep.states
+
+
+def test_pipeline_is_a_job(jobs: Env, tmp_path: Path) -> None:
+    sweep = {
+        **{"trainable": "tests.cluster.paced:Paced", "metric": "loss", "fixed": {"seconds": 0}},
+        **{"space": {"steps": {"grid_search": [2]}}, "scheduler": {"name": "none"}},
+        **{"resources": {"workers": 1}, "tracking": {"name": "none"}},
+    }
+    stages = [{"name": name, "kind": "train", "sweep": sweep} for name in ("one", "two")]
+    file = tmp_path / "both.yaml"
+    file.write_text(json.dumps({"name": "both", "stages": stages}))
+    there = ["--storage", str(tmp_path / "sweeps")]
+    said = tune(jobs, "submit", str(file), "--to", "ray", *there)
+    assert "begins pipeline both" in said
+    deadline = time.monotonic() + LONGEST_S
+    while " ended (succeeded) " not in (states := tune(jobs, "queue", *there)):
+        assert time.monotonic() < deadline, states
+        time.sleep(0.5)
+    assert " 2 of its stages done " in states
+    assert "has ended (succeeded)" in tune(jobs, "cancel", "both", *there)
 
 
 def test_job_that_fails_says_how(jobs: Env, tmp_path: Path) -> None:

@@ -30,14 +30,14 @@ class Job:
     """What an engine is to run.
 
     Attributes:
-        loaded: the sweep file; its `cluster` section says which machines the job gets from an
-            engine that has any to give.
-        paths: the sweep's folder, which all machines of the job see.
-        command: begins or continues the sweep, and may be given again and again.
+        sweeps: the sweep, or those of a pipeline; their `cluster` sections say which machines the
+            job gets from an engine that has any to give.
+        paths: the folder of the sweep or pipeline, which all machines of the job see.
+        command: begins or continues that, and may be given again and again.
         options: what the engine is told besides, as `name=value`.
     """
 
-    loaded: LoadedSweep
+    sweeps: Sequence[LoadedSweep]
     paths: SweepPaths
     command: Sequence[str]
     options: Sequence[str]
@@ -78,8 +78,8 @@ class Engine(ABC):
     def __init__(self, place: str | None = None) -> None: ...
 
     @abstractmethod
-    def check(self, loaded: LoadedSweep, options: Sequence[str]) -> list[str]:
-        """Check, before there is a folder, that it could run a sweep; returns remarks on that."""
+    def check(self, sweeps: Sequence[LoadedSweep], options: Sequence[str]) -> list[str]:
+        """Check, before there is a folder, that it could run a job; returns remarks on that."""
 
     @abstractmethod
     def submit(self, job: Job) -> str:

@@ -32,8 +32,9 @@ class Kubernetes(Engine):
     def __init__(self, place: str | None = None) -> None:
         self.place = place or answer("kubectl", "config", "current-context", needs=_NEEDS)
 
-    def check(self, loaded: LoadedSweep, options: Sequence[str]) -> list[str]:
+    def check(self, sweeps: Sequence[LoadedSweep], options: Sequence[str]) -> list[str]:
         """Options are overlays; the manifests can be rendered; no other job has the name."""
+        loaded = _only(sweeps)
         if "monitoring" in options:
             raise UserError(
                 "--with monitoring: it outlives a job; apply it once, by: "
@@ -47,8 +48,9 @@ class Kubernetes(Engine):
 
     def submit(self, job: Job) -> str:
         """Write the manifests into the sweep's folder, and apply them."""
-        name, folder = job_name(job.loaded), job.paths.manifests
-        write_folder(folder, render_k8s(job.loaded, job.options))
+        loaded, folder = _only(job.sweeps), job.paths.manifests
+        name = job_name(loaded)
+        write_folder(folder, render_k8s(loaded, job.options))
         if self._get(name) is not None:  # it has ended, and would not run again
             self._ask("delete", *_named(name))
         self._ask("apply", "-k", str(folder))
@@ -93,6 +95,12 @@ class Kubernetes(Engine):
     @property
     def _kubectl(self) -> tuple[str, str]:
         return "kubectl", f"--context={self.place}"
+
+
+def _only(sweeps: Sequence[LoadedSweep]) -> LoadedSweep:
+    if len(sweeps) > 1:
+        raise UserError("k8s: takes no pipeline; submit the files of its sweeps")
+    return sweeps[0]
 
 
 def job_name(loaded: LoadedSweep) -> str:

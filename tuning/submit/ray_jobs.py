@@ -50,7 +50,7 @@ class RayJobs(Engine):
             raise UserError(f"--address {self.place}: must be like http://HOST:8265")
         self._head = head if head is not None and head.address == self.place else None
 
-    def check(self, loaded: LoadedSweep, options: Sequence[str]) -> list[str]:
+    def check(self, sweeps: Sequence[LoadedSweep], options: Sequence[str]) -> list[str]:
         """See that the cluster takes jobs of this user."""
         _parsed(options)
         self._ask("GET", "/api/jobs/")
@@ -104,7 +104,7 @@ class RayJobs(Engine):
         data, url = None if body is None else json.dumps(body).encode(), self.place + path
         request = urllib.request.Request(url, data, _headers(self._token), method=method)
         try:
-            with urllib.request.urlopen(request, timeout=_ANSWER_S) as answer:
+            with _OPENER.open(request, timeout=_ANSWER_S) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as e:
             with e:
@@ -118,9 +118,23 @@ class RayJobs(Engine):
     def _token(self) -> str:
         if self._head is not None:
             return self._head.token
-        if path := os.environ.get("RAY_AUTH_TOKEN_PATH"):
+        given, path = os.environ.get("RAY_AUTH_TOKEN", ""), os.environ.get("RAY_AUTH_TOKEN_PATH")
+        if given or path is None:
+            return given
+        try:
             return Path(path).read_text().strip()
-        return os.environ.get("RAY_AUTH_TOKEN", "")
+        except OSError as e:
+            raise UserError(f"RAY_AUTH_TOKEN_PATH {path}: {e.strerror}") from e
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Another place would get the token."""
+
+    def redirect_request(self, *_: object) -> None:
+        """Leave it an error."""
+
+
+_OPENER = urllib.request.build_opener(_NoRedirect)
 
 
 class _Unknown(UserError):

@@ -13,7 +13,7 @@ from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
 from tuning.controller.ray_tune.processes import RayStartError
 from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, first_of
-from tuning.submit.portable import require_cluster
+from tuning.submit.portable import require_clusters
 
 _NEEDS = "run this where Slurm's programs are: on a login node"
 _WARNING_S = 120
@@ -27,7 +27,7 @@ _OVER = (
 
 _SCRIPT = """\
 #!/bin/bash
-# Runs sweep {name}. Slurm may run this again: after a preemption, a lost node, or the time limit.
+# Runs {name}. Slurm may run this again: after a preemption, a lost node, or the time limit.
 #SBATCH --job-name={name}
 #SBATCH --nodes={nodes}
 #SBATCH --ntasks-per-node=1
@@ -77,9 +77,9 @@ class Slurm(Engine):
         if place:
             raise UserError("--address: has no effect on slurm; leave it out")
 
-    def check(self, loaded: LoadedSweep, options: Sequence[str]) -> list[str]:
-        """Its machines are those of the `cluster` section; sbatch checks the options."""
-        require_cluster(loaded)
+    def check(self, sweeps: Sequence[LoadedSweep], options: Sequence[str]) -> list[str]:
+        """Its machines are those of the `cluster` sections; sbatch checks the options."""
+        require_clusters(sweeps)
         return []
 
     def submit(self, job: Job) -> str:
@@ -114,7 +114,7 @@ class Slurm(Engine):
 
 def job_script(job: Job) -> str:
     """The batch script: on one machine the command itself, on several a Ray cluster around it."""
-    cluster, nodes = require_cluster(job.loaded)
+    cluster, nodes = require_clusters(job.sweeps)
     command = shlex.join(job.command)
     before, run = "", f"{command} &"
     values = {"nodes": nodes, "cpus": cluster.cpus}

@@ -11,8 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import Tune
+from results.paths import SweepPaths
+from tests.cli.conftest import ROOT, Tune
 from tests.cli.submit.kube_api import KubeApi, kube_api
+from tuning.submit.jobs import own_note
 from tuning.submit.kubernetes import state_of
 
 
@@ -25,7 +27,10 @@ def why_not() -> str | None:
     return None if int(minor.rstrip("+")) >= 21 else f"kubectl 1.{minor} knows no components"
 
 
-pytestmark = pytest.mark.skipif(why_not() is not None, reason=str(why_not()))
+pytestmark = [
+    pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
+    pytest.mark.slow,
+]
 SWEEP = """
 name: llm
 trainable: digits
@@ -68,9 +73,9 @@ def submit(tune: Tune, file: Path, *options: str) -> str:
 
 def test_job_is_followed_from_the_queue_to_its_end(tune: Tune, file: Path, api: KubeApi) -> None:
     assert "k8s job people/llm begins sweep llm" in submit(tune, file, "--with", "queue")
-    job, note = api.objects[JOB], json.loads((tune.cwd / "sweeps/llm/job.json").read_text())
+    job, note = api.objects[JOB], own_note(SweepPaths(tune.cwd / "sweeps" / "llm"))
     assert "--or-resume" in job["spec"]["entrypoint"]
-    assert (note["id"], note["place"]) == ("people/llm", "test")
+    assert (note.id, note.place) == ("people/llm", "test")
     assert " suspended (Kueue, queue sweeps) " in tune("queue").out
     job["spec"]["suspend"] = False  # Kueue admits it
     assert " pending " in tune("queue").out
@@ -90,6 +95,18 @@ def test_job_that_has_ended_is_replaced(tune: Tune, file: Path, api: KubeApi) ->
     assert "k8s job people/llm continues sweep llm" in submit(tune, file)
     assert f"DELETE {JOB}" in {asked.partition("?")[0] for asked in api.asked}
     assert "status" not in api.objects[JOB]
+
+
+def test_job_of_another_user_is_not_asked_for(
+    tune: Tune, file: Path, api: KubeApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    submit(tune, file)
+    monkeypatch.setenv("TUNE_KEY", "the key of another user")
+    api.asked.clear()
+    said = "another user submitted it, and only that one may ask"
+    assert said in tune.refused("cancel", "llm")
+    assert said in tune("queue").err
+    assert not api.asked
 
 
 def test_job_that_waits_is_deleted(tune: Tune, file: Path, api: KubeApi) -> None:
@@ -152,6 +169,12 @@ def test_overlay_that_outlives_the_job_is_refused(tune: Tune, file: Path, api: K
     said = tune.refused("submit", file, "--to", "k8s", "--with", "monitoring")
     assert "apply it once, by: tune render k8s" in said
     assert "no such overlay" in tune.refused("submit", file, "--to", "k8s", "--with", "spott")
+
+
+def test_pipeline_is_refused(tune: Tune, api: KubeApi) -> None:
+    pipeline = ROOT / "search_spaces" / "pipelines" / "stories.yaml"
+    said = tune.refused("submit", pipeline, "--to", "k8s")
+    assert said == "k8s: takes no pipeline; submit the files of its sweeps\n"
 
 
 @pytest.mark.parametrize(

@@ -58,9 +58,9 @@ def test_cluster_of_tune_up_is_the_default(monkeypatch: pytest.MonkeyPatch) -> N
 def test_option_that_ray_does_not_have_is_named() -> None:
     engine, loaded = make_engine("ray", "http://127.0.0.1:1"), load_sweep(FILE)
     with pytest.raises(UserError, match=r"--with num_cpus=1: no option .*entrypoint_num_cpus"):
-        engine.check(loaded, ["num_cpus=1"])
+        engine.check([loaded], ["num_cpus=1"])
     with pytest.raises(UserError, match="--with entrypoint_num_cpus=x: must be a number"):
-        engine.check(loaded, ["entrypoint_num_cpus=x"])
+        engine.check([loaded], ["entrypoint_num_cpus=x"])
 
 
 def test_jobs_end_with_a_cluster_of_this_machine() -> None:

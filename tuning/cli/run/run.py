@@ -70,6 +70,8 @@ def run(
         set_ = with_metrics_port(set_, metrics_port)
         asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
         which = Asked(stages, begin, until)
+        if or_resume:
+            _wait_for_its_driver(file, set_, name, storage)
         if detach:
             made = partial(create_pipeline, file, **asked)
             return run_detached(made, address, insecure, options=which.options)
@@ -88,6 +90,19 @@ def run(
         return run_detached(partial(create, address=address), address, insecure)
     start = partial(api.run, file, overrides=set_, name=name, storage=storage)
     _run_session(partial(start, address=address, insecure=insecure))
+
+
+def _wait_for_its_driver(
+    file: Path, overrides: Sequence[str], name: str | None, storage: str | None
+) -> None:
+    """Wait until it is known whether another machine runs the pipeline."""
+    from results.records.pipeline import PipelinePaths
+    from search_spaces.pipeline.loading import load_pipeline
+    from tuning.controller.sweep_dir.folder import resolve_storage
+    from tuning.controller.sweep_dir.lock import wait_for_sign_of_life
+
+    root = resolve_storage(storage).root / (name or load_pipeline(file, overrides).name)
+    wait_for_sign_of_life(PipelinePaths(root).lock, echo)
 
 
 def _begun(

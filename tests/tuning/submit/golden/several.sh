@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs sweep llm. Slurm may run this again: after a preemption, a lost node, or the time limit.
+# Runs llm. Slurm may run this again: after a preemption, a lost node, or the time limit.
 #SBATCH --job-name=llm
 #SBATCH --nodes=4
 #SBATCH --ntasks-per-node=1
