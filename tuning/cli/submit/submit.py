@@ -128,5 +128,7 @@ class _Pipeline:
         from tuning.pipelines.run import create_pipeline
 
         begun = PipelinePaths(resolve_storage(storage).root / self.name).is_pipeline
-        given = {"overrides": self.overrides, "name": self.name, "storage": storage}
-        return SweepPaths(create_pipeline(self.file, **given).root), begun
+        paths = create_pipeline(
+            self.file, overrides=self.overrides, name=self.name, storage=storage
+        )
+        return SweepPaths(paths.root), begun

@@ -157,7 +157,8 @@ def _machine() -> str:
 
 def _is_here(held: dict[str, Any]) -> bool:
     """Whether the process that a lock names would be among those that this one sees."""
-    return held["host"] == socket.gethostname() and held.get("machine", _machine()) == _machine()
+    machine: object = held.get("machine", _machine())  # an older version did not write it
+    return bool(held["host"] == socket.gethostname()) and machine == _machine()
 
 
 def _send_heartbeats(owner: Owner, done: threading.Event) -> None:
