@@ -43,7 +43,7 @@ def test_the_file_is_as_reviewed(shape: str, tmp_path: Path) -> None:
 def test_what_a_new_machine_lacks_is_named() -> None:
     with pytest.raises(UserError, match=r"llm.yaml: needs checkpoint\.mirror"):
         rendered(1, 0, [])
-    with pytest.raises(UserError, match="cluster.max_nodes: 4: SkyPilot's machines share no"):
+    with pytest.raises(UserError, match="SkyPilot's machines share no folder"):
         rendered(4, 0, [], MIRROR)
     with pytest.raises(UserError, match="--with: needs the kind of 8 GPUs"):
         rendered(1, 8, [], MIRROR)

@@ -58,11 +58,9 @@ def run(
 
     Example: tune run search_spaces/llm.yaml --set budget.trials=6
     """
-    from results.paths import SweepPaths
     from search_spaces.pipeline.loading import is_pipeline_file
     from tuning import api
     from tuning.cli.run.detach import run_detached
-    from tuning.controller.sweep_dir.lock import wait_for_sign_of_life
 
     if is_pipeline_file(file):
         from tuning.pipelines.run import create_pipeline, run_pipeline
@@ -71,7 +69,7 @@ def run(
         asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
         which = Asked(stages, begin, until)
         if or_resume:
-            _wait_for_its_driver(file, set_, name, storage)
+            _wait_for_its_driver(_pipeline_folder(file, set_, name, storage))
         if detach:
             made = partial(create_pipeline, file, **asked)
             return run_detached(made, address, insecure, options=which.options)
@@ -81,7 +79,7 @@ def run(
     if or_resume:
         name, found = _begun(file, set_, name, storage)
         if found is not None:
-            wait_for_sign_of_life(SweepPaths(Path(found)).lock, echo)
+            _wait_for_its_driver(found)
             given: dict[str, Any] = {"address": address, "insecure": insecure, "detach": detach}
             return resume(found, storage=storage, metrics_port=metrics_port, **given)
     set_ = with_metrics_port(set_, metrics_port)
@@ -92,17 +90,24 @@ def run(
     _run_session(partial(start, address=address, insecure=insecure))
 
 
-def _wait_for_its_driver(
+def _pipeline_folder(
     file: Path, overrides: Sequence[str], name: str | None, storage: str | None
-) -> None:
-    """Wait until it is known whether another machine runs the pipeline."""
-    from results.records.pipeline import PipelinePaths
+) -> str:
     from search_spaces.pipeline.loading import load_pipeline
     from tuning.controller.sweep_dir.folder import resolve_storage
-    from tuning.controller.sweep_dir.lock import wait_for_sign_of_life
 
-    root = resolve_storage(storage).root / (name or load_pipeline(file, overrides).name)
-    wait_for_sign_of_life(PipelinePaths(root).lock, echo)
+    return str(resolve_storage(storage).root / (name or load_pipeline(file, overrides).name))
+
+
+def _wait_for_its_driver(found: str) -> None:
+    """Wait until it is known whether another machine runs a sweep or pipeline, by its place."""
+    from results.paths import SweepPaths
+    from tuning.controller.sweep_dir.lock import wait_for_sign_of_life
+    from tuning.controller.sweep_dir.record_mirror import wait_for_mirrors_driver
+
+    if "://" in found:
+        return wait_for_mirrors_driver(found, echo)
+    return wait_for_sign_of_life(SweepPaths(Path(found)).lock, echo)
 
 
 def _begun(
