@@ -322,7 +322,6 @@ class CausalLMConfig(DataParallelConfig):
     def not_in_pipelines(self) -> dict[str, object]:
         """Fields that exclude `pp` if they have a value."""
         return {
-            "experts": "a mixture of experts" if self.experts is not None else None,
             "micro_batch_size": self.micro_batch_size,  # layout.microbatches is that
             "model_name_or_path": unknown_type(self.model_name_or_path),
         }

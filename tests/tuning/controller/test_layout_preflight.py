@@ -152,9 +152,10 @@ EXPERTS = "fixed.experts={count: 6}"
         ),
         (
             8,
-            "{pp: 2, dp_shard: 4, ep: 2}",
+            "{pp: 2, dp_shard: 4, ep: 4}",
             EXPERTS,
-            "fixed.experts: a mixture of experts does not work with layout pp 2",
+            "layout: ep 4 does not divide experts.count, 6; nearest layout that fits: "
+            "{pp: 2, dp_shard: 4, ep: 2}",
         ),
     ],
 )
