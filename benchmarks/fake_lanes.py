@@ -156,10 +156,6 @@ class FakeLanePool:
         """Nobody kills the broker."""
         return True
 
-    def failure_reason(self, key: str, wait_s: float) -> str | None:
-        """None fails."""
-        return None
-
     def take_leaks(self) -> list[Leak]:
         """None."""
         return []
