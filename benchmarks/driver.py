@@ -238,7 +238,7 @@ def _arguments() -> argparse.Namespace:
     add("--before", type=int, nargs="+", default=[100], help="trials that the sweep already has")
     add("--rate", type=float, default=0.0, help="reports/s of all workers; 0: all that is answered")
     add("--reports", type=int, default=50, help="of each trial")
-    add("--trials", type=int, default=0, help="more trials; 0: four for each worker, at least 100")
+    add("--trials", type=int, default=200, help="trials beyond the first one of each worker")
     add("--search", default="tpe", help="the searcher")
     add("--timeout", type=float, default=900, help="seconds for each sweep")
     add("--folder", type=Path, help="of the sweeps; default: the temporary one")
@@ -257,7 +257,7 @@ def main() -> None:
             interval_s = nodes * 8 / given.rate if given.rate else 0.0
             profile = given.profile is not None
             settings = Settings(nodes, interval_s, given.reports, str(folder), profile)
-            trials = given.trials or max(100, 4 * settings.lanes)
+            trials = settings.lanes + given.trials
             row = measure(settings, trials, before, given.search, given.timeout, folder)
             print(line(row), flush=True)
             if profile:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 KEY, REPORT, FAILURE, WAITED = "key", "report", "failure", "waited"
 Events = Sequence[tuple[str, Event]]
 """Keys of attempts (`TrialJob.key`), each with an event, oldest first."""
-_STARTS = 8
-"""Trials that start at most between two batches, while reports wait for their answers."""
 
 
 class Attempt(tune.Trainable):
@@ -251,11 +249,10 @@ def result_of(event: Event) -> dict[str, Any]:
 
 
 def listen(controller: Any, manager: ListeningManager) -> None:
-    """Let Ray Tune's controller start no actors, and several trials at once.
+    """Let Ray Tune's controller start no actors.
 
     Args:
         controller: Ray Tune's `TuneController`, which has started no trial yet.
         manager: of its trials.
     """
     controller._actor_manager = manager
-    controller.update_max_pending_trials(_STARTS)
