@@ -225,18 +225,6 @@ class FreshWorkerPool:
         """Whether the broker answers."""
         return is_alive(self._broker)
 
-    def failure_reason(self, key: str, wait_s: float) -> str | None:
-        """Why an attempt's processes failed, in one line; None if they do not fail in that time."""
-        import ray
-
-        try:
-            failed: str | None = ray.get(self._busy[key].result, timeout=wait_s)
-        except ray.exceptions.GetTimeoutError:
-            return None
-        except ray.exceptions.RayError as e:
-            return error_line(e)
-        return failed
-
     def take_leaks(self) -> list[Leak]:
         """Empty: a process runs one attempt."""
         return []
