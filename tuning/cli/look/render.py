@@ -70,12 +70,10 @@ def render(
     made = render_k8s(loaded, overlays, params)
     monitor(directory / "overlays" / "monitoring", alertmanager="alertmanager:9093")
     _list(write_folder(directory, made))
+    secrets = directory / "README.md"
+    echo(f"then, with the secrets of {secrets}: kubectl apply -k {directory}", err=True)
 
 
 def _list(paths: Sequence[Path]) -> None:
     for path in paths:
         echo(str(path))
-    echo(
-        f"then, with the secrets of {directory / 'README.md'}: kubectl apply -k {directory}",
-        err=True,
-    )
