@@ -12,8 +12,8 @@ PRIVATE: dict[str, str] = {
     "torch.nn.parallel:DistributedDataParallel._set_ddp_runtime_logging_sample_rate": (
         "(self, sample_rate)"
     ),
-    # launch/lane_trainer.py and launch/fresh/run.py leave two of Ray Train's default callbacks
-    # out. The former runs the controller in the driver.
+    # launch/lane_trainer.py and launch/fresh/callbacks.py leave two of Ray Train's default
+    # callbacks out. The former runs the controller in the driver.
     "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer._create_default_callbacks": (
         "(self)"
     ),
@@ -109,7 +109,7 @@ PRIVATE: dict[str, str] = {
     "ray._private.state:state": "attribute",
     "ray._private.state:GlobalState.get_draining_nodes": "(self)",
     "ray._private.worker:global_worker": "attribute",
-    # launch/fresh/node_watch.py asks for it in the controller's process, without an actor.
+    # launch/fresh/callbacks.py asks for it in the controller's process, without an actor.
     "ray.train.v2._internal.execution.callback:WorkerGroupCallback": "()",
     "ray.train.v2._internal.execution.callback:WorkerGroupCallback.after_worker_group_start": (
         "(self, worker_group)"

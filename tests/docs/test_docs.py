@@ -77,6 +77,13 @@ def test_documented_commands_and_options_exist() -> None:
             assert {w for w in words if w.startswith("--")} <= known, f"{page}: {line}"
 
 
+def test_documented_tests_exist() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    named = re.findall(r"`(tests/[\w/.]+)`", page)
+    assert len(named) > 20
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_documented_make_targets_exist() -> None:
     targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {n for text in TEXT.values() for n in re.findall(r"\bmake ([\w-]+)", text)}

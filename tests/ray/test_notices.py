@@ -38,6 +38,14 @@ def train(config):
             saved = ray.train.Checkpoint.from_directory(folder) if saves else None
             ray.train.report({"loss": (1.0 + config["x"]) / step, "step": step}, checkpoint=saved)
         over = ray.train.collective.broadcast_from_rank_zero(os.path.exists(config["end"]))
+
+
+def build(config):
+    from ray.train import ScalingConfig
+    from ray.train.torch import TorchTrainer
+
+    two = ScalingConfig(num_workers=2)
+    TorchTrainer(train, train_loop_config=config, scaling_config=two).fit()
 """
 
 SWEEP = """
@@ -54,7 +62,9 @@ tracking: {{name: none}}
 """
 
 
-@pytest.mark.parametrize("trainable", ["tests.ray.stepping:Endless", "noticed.py:train"])
+@pytest.mark.parametrize(
+    "trainable", ["tests.ray.stepping:Endless", "noticed.py:train", "noticed.py:build"]
+)
 def test_no_step_is_lost_after_a_notice(tmp_path: Path, trainable: str) -> None:
     end, ours = tmp_path / "end", trainable.startswith("tests.")
     every = "checkpoint: {every: 1000}" if ours else ""  # a loop saves when it likes

@@ -14,9 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ray.train import UserCallback
-from ray.train.v2._internal.callbacks import DatasetsCallback
-from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
-from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 from results.records.reports import Report, ReportWriter, read_reports
 from results.storage.log_filter import start_log_filter
@@ -25,7 +22,7 @@ from trainables.checkpointing.saver import Superseded
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Event, Failed, Reported
-from trainables.launch.fresh.node_watch import NodeWatch, is_taken_away
+from trainables.launch.fresh.callbacks import is_taken_away, start_fewer_actors
 from trainables.launch.node_notices import watch_node
 from trainables.launch.ray_train import (
     WorkerGroupSpec,
@@ -45,6 +42,7 @@ from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
 from trainables.runtime.memory import has_room
 from trainables.runtime.phase_times import PhaseTimes
+from trainables.runtime.preemption import Preempted
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.runtime.sampler import Sampler
 from trainables.user_code.loader import imported, load
@@ -180,11 +178,10 @@ class ForwardReports(UserCallback):
                 self._leave(counter.last)
 
     def _leave(self, step: int) -> None:
-        """End the attempt as preempted: it has a checkpoint, and the next one goes on from it."""
+        """End the run as preempted: it has a checkpoint, and the next attempt goes on from it."""
         if self._hashing is not None:
             self._hashing.join()
-        why = f"Preempted: a machine is taken away; left after step {step}, which it saved"
-        _post_event(self._broker, self._job, Failed(why))
+        raise Preempted(f"a machine is taken away; left after step {step}, which it saved")
 
     def _post(self, step: int, numbers: dict[str, float]) -> None:
         report = Report(step=step, metrics=numbers, attempt=self._job.attempt, time=time.time())
@@ -289,23 +286,6 @@ def _fit(job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker], in_g
         last = max((r.step for r in read_reports(job.paths)), default=0)
         add_missing_manifests(job.paths, job.attempt, last)
         prune(job)
-
-
-def start_fewer_actors() -> None:
-    """Make Ray Train start two actors less for each run of this process, and watch its machines.
-
-    The one that frees the placement group of a killed run asks the State API for ever where only
-    `ray[default]` would serve it; `FreshWorkerPool` frees the group. The one for data sets is left
-    out where there are none.
-    """
-    original = DataParallelTrainer._create_default_callbacks
-
-    def callbacks(self: DataParallelTrainer) -> list[Any]:
-        unused = (PlacementGroupCleanerCallback, *(() if self.datasets else (DatasetsCallback,)))
-        kept = [found for found in original(self) if not isinstance(found, unused)]
-        return [*kept, NodeWatch()]
-
-    DataParallelTrainer._create_default_callbacks = callbacks  # type: ignore[method-assign]
 
 
 def _call_driver(

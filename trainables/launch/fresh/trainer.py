@@ -20,8 +20,8 @@ from ray.train.v2._internal.execution.worker_group.placement_group_handle import
 from ray.train.v2._internal.execution.worker_group.state import WorkerGroupContext
 from ray.util.placement_group import PlacementGroup
 
+from trainables.launch.fresh.callbacks import NodeWatch
 from trainables.launch.fresh.libraries import import_libraries
-from trainables.launch.fresh.node_watch import NodeWatch
 from trainables.launch.lane_trainer import LocalTrainer
 from trainables.launch.ray_train import (
     NODE_ID,

@@ -70,8 +70,8 @@ def render(
     made = render_k8s(loaded, overlays, params)
     monitor(directory / "overlays" / "monitoring", alertmanager="alertmanager:9093")
     _list(write_folder(directory, made))
-    readme = directory / "README.md"
-    echo(f"then, with the secrets of {readme}: kubectl apply -k {directory}", err=True)
+    secrets = directory / "README.md"
+    echo(f"then, with the secrets of {secrets}: kubectl apply -k {directory}", err=True)
 
 
 def _list(paths: Sequence[Path]) -> None:

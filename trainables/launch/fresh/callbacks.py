@@ -1,6 +1,6 @@
-"""Tells the workers of a loop that a machine of theirs is taken away, as Ray Train documents it.
+"""Ray Train's callbacks of a run: without two actors, and with a watch over its machines.
 
-Ray Train's own callback starts an actor for it in each run; here the controller's process asks.
+Ray Train's own watch is one more actor in each run; here the controller's process asks.
 """
 
 from __future__ import annotations
@@ -8,8 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, ClassVar
 
+from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 from ray.train.v2._internal.execution.preemption import PreemptionWatcher
+from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
 _INTERVAL_S = 2.0
 
@@ -37,3 +40,20 @@ def is_taken_away() -> bool:
     """Whether a machine of this process's workers is being drained."""
     watcher = NodeWatch.watcher
     return watcher is not None and watcher.get_latest_preemption_info() is not None
+
+
+def start_fewer_actors() -> None:
+    """Make Ray Train start two actors less for each run of this process, and watch its machines.
+
+    The one that frees the placement group of a killed run asks the State API for ever where only
+    `ray[default]` would serve it; `FreshWorkerPool` frees the group. The one for data sets is left
+    out where there are none.
+    """
+    original = DataParallelTrainer._create_default_callbacks
+
+    def callbacks(self: DataParallelTrainer) -> list[Any]:
+        unused = (PlacementGroupCleanerCallback, *(() if self.datasets else (DatasetsCallback,)))
+        kept = [found for found in original(self) if not isinstance(found, unused)]
+        return [*kept, NodeWatch()]
+
+    DataParallelTrainer._create_default_callbacks = callbacks  # type: ignore[method-assign]
