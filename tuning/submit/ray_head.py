@@ -36,12 +36,15 @@ class Head:
         born: its start, in Unix seconds: process ids are used again.
         address: of the cluster's jobs.
         token: that they ask for.
+        gcs: address of the cluster. Ray itself lets a job guess it, among all clusters of the
+            machine.
     """
 
     pid: int
     born: float
     address: str
     token: str
+    gcs: str
 
 
 def running_head() -> Head | None:
@@ -113,7 +116,8 @@ def main() -> None:
         )
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         born, token = psutil.Process().create_time(), os.environ["RAY_AUTH_TOKEN"]
-        head = Head(os.getpid(), born, f"http://{context.dashboard_url}", token)
+        gcs = context.address_info["gcs_address"]
+        head = Head(os.getpid(), born, f"http://{context.dashboard_url}", token, gcs)
         try:
             with open(_file(), "w", opener=open_private) as file:
                 json.dump(asdict(head), file)

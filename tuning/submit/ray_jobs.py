@@ -64,7 +64,8 @@ class RayJobs(Engine):
     def submit(self, job: Job) -> str:
         """Let the cluster's head run the command, with this working directory."""
         log = shlex.quote(str(job.paths.log))
-        command = f"cd {shlex.quote(str(Path.cwd()))} && exec {shlex.join(job.command)}"
+        where = [] if self._head is None else ["--address", self._head.gcs]
+        command = f"cd {shlex.quote(str(Path.cwd()))} && exec {shlex.join([*job.command, *where])}"
         body = {
             "entrypoint": f"{command} >> {log} 2>&1",
             "submission_id": f"{job.paths.name}-{secrets.token_hex(4)}",

@@ -47,3 +47,14 @@ def test_up_for_jobs_has_no_file(tune: Tune) -> None:
 @pytest.mark.skipif(NEEDS_NONE, reason="the extra is installed")
 def test_missing_packages_are_named(tune: Tune) -> None:
     assert "pip install 'tune-platform[jobs]'" in tune.refused("up", "--jobs")
+
+
+def test_rendered_files_are_listed_with_what_follows(tune: Tune) -> None:
+    machine = ("--set", "cluster={max_nodes: 1, image: 'example.org/tune:1.0'}")
+    said = tune("render", "k8s", FILE, "k8s", *machine)
+    assert "k8s/base/rayjob.yaml\n" in said.out
+    assert said.err == "then, with the secrets of k8s/README.md: kubectl apply -k k8s\n"
+    mirror = ("--set", "checkpoint.mirror=s3://bucket/sweeps")
+    said = tune("render", "sky", FILE, "sky", *machine, *mirror)
+    assert said.out == "sky/llm-sky.yaml\nsky/llm.yaml\n"
+    assert said.err == "then, as the head of sky/llm-sky.yaml says\n"

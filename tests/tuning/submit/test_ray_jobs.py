@@ -33,7 +33,7 @@ def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def write_head(born: float) -> Head:
-    head = Head(os.getpid(), born, "http://127.0.0.1:8265", "secret")
+    head = Head(os.getpid(), born, "http://127.0.0.1:8265", "secret", "127.0.0.1:1")
     (user_folder(create=True) / "jobs.json").write_text(json.dumps(asdict(head)))
     return head
 

@@ -62,7 +62,9 @@ def render(
     if target == "sky":
         if winner is not None:
             raise UserError("--winner: has no effect on sky; leave it out")
-        return _list(write_folder(directory, render_sky(loaded, overlays)))
+        made = render_sky(loaded, overlays)
+        _list(write_folder(directory, made))
+        return echo(f"then, as the head of {directory / next(iter(made))} says", err=True)
     params = None
     if winner is not None:
         paths = with_results(winner, storage)
@@ -70,8 +72,10 @@ def render(
     made = render_k8s(loaded, overlays, params)
     monitor(directory / "overlays" / "monitoring", alertmanager="alertmanager:9093")
     _list(write_folder(directory, made))
-    secrets = directory / "README.md"
-    echo(f"then, with the secrets of {secrets}: kubectl apply -k {directory}", err=True)
+    echo(
+        f"then, with the secrets of {directory / 'README.md'}: kubectl apply -k {directory}",
+        err=True,
+    )
 
 
 def _list(paths: Sequence[Path]) -> None:
