@@ -64,10 +64,10 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
     "moe_12": ("causal_lm", {**LLAMA, "num_layers": 12, "experts": {"count": 4, "balance": 0.1}}),
     "grpo": ("grpo", EXAMPLES["grpo"].same),
-    # at 0.1, two sizes of microbatches on one process differ by 2e-4: rounding crosses a kink
+    # from 0.05 on, some numbers of microbatches differ by 3e-4: rounding crosses a kink of a ReLU
     "image_classifier": (
         "image_classifier",
-        {**EXAMPLES["image_classifier"].same, "learning_rate": 0.05},
+        {**EXAMPLES["image_classifier"].same, "learning_rate": 0.02},
     ),
     "sft": ("sft", {**SFT, "pretrain": {**SFT["pretrain"], "num_heads": 2}}),
     "sft_deep": (

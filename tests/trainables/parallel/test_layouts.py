@@ -39,6 +39,7 @@ BEGUN = (
     "moe/ep2",
     "moe/pp2",
     "moe/gpipe2",
+    "image_classifier/pp2",
 )
 RESUMED = (
     "llama/one>fsdp2",
@@ -54,8 +55,17 @@ RESUMED = (
     "moe/ep2>fsdp2",
     "moe/ep2>pp2",
     "moe/pp2>ep2",
+    "image_classifier/one>pp2",
 )
-ALONE = ("llama/one", "documents/one", "micro/one", "own/one", "wide/one", "moe/one")
+ALONE = (
+    "llama/one",
+    "documents/one",
+    "micro/one",
+    "own/one",
+    "wide/one",
+    "moe/one",
+    "image_classifier/one",
+)
 RESUMED_ALONE = (
     "llama/fsdp2>one",
     "own/fsdp2>one",
@@ -63,6 +73,7 @@ RESUMED_ALONE = (
     "documents/cp2>one",
     "llama/pp2>one",
     "moe/ep2>one",
+    "image_classifier/pp2>one",
 )
 
 
@@ -179,6 +190,7 @@ def test_same_layout_goes_on_bit_for_bit(two: Results, begun: str, resumed: str)
         "llama/pp2",
         "moe/ep2",
         "moe/pp2",
+        "image_classifier/pp2",
     ],
 )
 def test_optimizer_is_that_of_one_process(two: Results, case: str) -> None:
@@ -234,6 +246,7 @@ def test_all_pairs_of_layouts(tmp_path: Path) -> None:
             *("fsdp4", "fsdp4xep2", "ddp2xep2", "fsdp2xpp2xep2"),
         ],
         "moe_12": ["one", "pp3"],
+        "image_classifier": ["one", "fsdp2", "pp2", "pp3", "ddp2xpp2"],
     }
     resumed = {
         w: [
