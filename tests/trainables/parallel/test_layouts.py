@@ -155,9 +155,9 @@ class Results:
 def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """One case of each kind, on one and two ranks."""
     folder = tmp_path_factory.mktemp("layouts")
-    for case in ALONE:
+    for case in (*ALONE, "half_micro/one"):
         run(folder, case)
-    spawn(folder, 2, [*BEGUN, *RESUMED])
+    spawn(folder, 2, [*BEGUN, *RESUMED, "half/pp2"])
     for case in RESUMED_ALONE:
         run(folder, case)
     return Results(folder)
@@ -166,6 +166,13 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.mark.parametrize("case", [*BEGUN, *RESUMED, *RESUMED_ALONE])
 def test_layout_learns_what_one_process_learns(two: Results, case: str) -> None:
     two.check_equal(case, f"{case.partition('/')[0]}/one")
+
+
+def test_bfloat16_rounds_by_the_size_of_microbatches(two: Results) -> None:
+    """Four of two samples: a pipeline differs from one process only where that has others."""
+    pipeline, alone = two.curve("half/pp2"), two.curve("half_micro/one")
+    for step, metrics in pipeline.items():
+        assert metrics == pytest.approx(alone[step], rel=ROUNDING, abs=ROUNDING), step
 
 
 @pytest.mark.parametrize(("begun", "resumed"), [("llama/fsdp2", "fsdp2"), ("moe/ep2", "ep2")])
