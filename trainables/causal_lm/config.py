@@ -14,13 +14,13 @@ from trainables.causal_lm.data_config import DataConfig, paths_in
 from trainables.causal_lm.layout import (
     expert_problem,
     layout_problem,
-    pipeline_field,
     saved_sizes,
     unknown_type,
 )
 from trainables.common.communication.config import DataParallelConfig
 from trainables.common.experts import ExpertsConfig
 from trainables.common.lora import LoRAConfig, lora_problem
+from trainables.common.pipeline_rules import pipeline_field
 from trainables.config import Problem, path_in
 
 FROM_SCRATCH = (

@@ -9,6 +9,7 @@ from typing import Any
 
 from search_spaces.spec.layout import Layout
 from trainables.common.experts import ExpertsConfig
+from trainables.common.pipeline_rules import pipeline_problem
 
 PIPELINED = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
 """Types of models of `transformers` whose layers, and nothing else, are between the embedding and
@@ -45,7 +46,8 @@ def layout_problem(
         return "", f"cp {layout.cp} does not divide sequence_length, {length}"
     if batch % layout.data_parallel:
         return "", f"{layout.data_parallel} data-parallel ranks do not divide batch_size, {batch}"
-    problem = _pipeline_problem(layout, sizes.get("num_layers"), batch // layout.data_parallel)
+    samples = batch // layout.data_parallel
+    problem = pipeline_problem(layout, samples, "num_layers", sizes.get("num_layers"))
     return None if problem is None else ("", problem)
 
 
@@ -68,37 +70,6 @@ def expert_problem(
     for name, size in (("hidden_size", width), ("2 x intermediate_size", 2 * mlp)):
         if size % ranks and layout.ep * layout.tp > 1:
             return "", f"{ranks} ranks with parts of each expert do not divide {name}, {size}"
-    return None
-
-
-def pipeline_field(layout: Layout, fields: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The first field that has a value, in a layout with `pp`, and the mistake."""
-    if layout.pp == 1:
-        return None
-    given = ((name, value) for name, value in fields.items() if value)
-    return next(
-        ((name, f"{v} does not work with layout pp {layout.pp}") for name, v in given), None
-    )
-
-
-def _pipeline_problem(layout: Layout, layers: int | None, samples: int) -> str | None:
-    """What prevents the stages and microbatches of ranks with so many samples each."""
-    if layout.pp == 1:
-        return None
-    if layout.cp > 1:
-        return f"pp {layout.pp} does not work with cp {layout.cp}"
-    stages, parts = layout.num_stages, layout.num_microbatches
-    if layers is not None and layers < stages:
-        return f"pp {layout.pp} ({layout.schedule}) has {stages} stages, and num_layers is {layers}"
-    if samples % parts:
-        return f"{parts} microbatches do not divide the {samples} samples of a data-parallel rank"
-    if layout.schedule == "1f1b" and parts < stages:
-        return f"schedule 1f1b takes a microbatch for each of {stages} stages, got {parts}"
-    if layout.schedule == "zero_bubble" and layout.data_parallel > 1:  # gradients are wrong
-        return "schedule zero_bubble does not work with data-parallel axes; take interleaved"
-    rounds = max(1, parts // layout.pp)
-    if layout.stages_per_rank > 1 and parts % rounds:
-        return f"schedule {layout.schedule} takes a multiple of pp microbatches, got {parts}"
     return None
 
 

@@ -23,16 +23,8 @@ from trainables.parallel.context import document_mask
 from trainables.parallel.experts import split_experts
 from trainables.parallel.fsdp import shard_weights
 from trainables.parallel.mesh import Mesh
-from trainables.parallel.pipeline import Activations, Pipeline, layers_of_stages
+from trainables.parallel.pipeline import Activations, Elsewhere, Pipeline, layers_of_stages
 from trainables.parallel.tensor import split_layers
-
-
-class Elsewhere(nn.Module):
-    """Stands for a layer of another rank: its input is its output."""
-
-    def forward(self, hidden_states: torch.Tensor, **others: Any) -> torch.Tensor:
-        """Return the activations unchanged."""
-        return hidden_states
 
 
 class Stage(nn.Module):

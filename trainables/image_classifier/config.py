@@ -8,7 +8,9 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
+from search_spaces.spec.layout import Layout
 from trainables.common.communication.config import DataParallelConfig
+from trainables.common.pipeline_rules import pipeline_field, pipeline_problem
 from trainables.common.schedules import Schedule
 from trainables.config import Problem
 from trainables.image_classifier.data_config import ImageDataConfig
@@ -175,6 +177,26 @@ class ImageClassifierConfig(DataParallelConfig):
                 return "model", f"may have BatchNorm, which {rule} one number"
             return "norm", f"batch {rule} one number; group has no such limit"
         return super().validate_workers(workers)
+
+    def validate_layout(self, layout: Layout) -> tuple[str, str] | None:
+        """Stages take blocks of our ResNets; BatchNorm would see microbatches."""
+        if layout.pp == 1:
+            return super().validate_layout(layout)
+        given = {
+            "architecture": "another model than a ResNet" if self.architecture else None,
+            "model": self.model if self.resnet is None else None,
+            "norm": "batch" if self.has_batch_norm else None,
+            "micro_batch_size": self.micro_batch_size,  # layout.microbatches is that
+        }
+        if found := pipeline_field(layout, given):
+            return found
+        widths, depth = self.resnet or ((), 0)
+        ranks, batch = layout.data_parallel, self.batch_size
+        if batch % ranks:
+            return "", f"{ranks} data-parallel ranks do not divide batch_size, {batch}"
+        blocks = f"the number of blocks of {self.model}"
+        problem = pipeline_problem(layout, batch // ranks, blocks, depth * len(widths))
+        return ("", problem) if problem else super().validate_layout(layout)
 
     @property
     def has_batch_norm(self) -> bool:

@@ -123,6 +123,30 @@ def logits(model: nn.Module, pixels: torch.Tensor, config: ImageClassifierConfig
     return found.float()
 
 
+def image_losses(
+    scores: torch.Tensor,
+    labels: torch.Tensor,
+    config: ImageClassifierConfig,
+    others: torch.Tensor | None = None,
+    keep: torch.Tensor | float | None = None,
+) -> torch.Tensor:
+    """Cross-entropy of each image, [images].
+
+    Args:
+        scores: float32 [images, classes].
+        labels: int64 [images].
+        config: gives the smoothing.
+        others: with mixup, the labels of the images' partners.
+        keep: with mixup, the share of the image itself: a number, or [images].
+    """
+    smoothing = config.label_smoothing
+    own = F.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="none")
+    if others is None or keep is None:
+        return own
+    partner = F.cross_entropy(scores, others, label_smoothing=smoothing, reduction="none")
+    return keep * own + (1 - keep) * partner
+
+
 def is_half(config: ImageClassifierConfig, device: torch.device) -> bool:
     """Whether to compute in bfloat16 on this device."""
     if config.dtype != "auto":

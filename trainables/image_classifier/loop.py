@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from results.checkpoints.shards import has_tensors
 from trainables.base import Split
@@ -35,10 +34,12 @@ from trainables.common.training import (
 from trainables.image_classifier.augment import Draws, augment, blank, draw, partners
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.data import Images, prepare
-from trainables.image_classifier.evaluation import logits, score
+from trainables.image_classifier.evaluation import image_losses, logits, score
 from trainables.image_classifier.model import Classifier, load_classifier, new_classifier
+from trainables.image_classifier.stages import make_pipeline
 from trainables.job import Answer
 from trainables.parallel.fsdp import blocks_of, free_gathered, shard
+from trainables.parallel.gradients import clip_gradients
 from trainables.parallel.sharded_state import load_weights
 from trainables.worker import Worker
 
@@ -91,8 +92,8 @@ class _Run:
         first = worker.mesh.dp_rank * share
         self.share = slice(first, first + share)
         if config.ema_decay is not None:
-            self.averaged = place(self.averaged or deepcopy(self.classifier), worker)
-        place(self.classifier, worker)
+            self.averaged = place(self.averaged or deepcopy(self.classifier), config, worker)
+        place(self.classifier, config, worker)
         self.optimizer = make_optimizer(self.classifier, config)
         self.scheduler = lr_schedule(self.optimizer, config, self.steps * config.epochs)
         self.ddp = data_parallel(
@@ -166,31 +167,45 @@ class _Run:
         draws = draw(config, seed, step, self.share)
         with self.worker.times.of("data"):
             pixels, labels = self._batch(self.sampler.rows(step), draws)
-            others = labels
+            others = None
             if config.mixup:
                 rows = partners(len(self.labels), config.batch_size, seed, step, self.share)
                 other_pixels, others = self._batch(rows, draws)
                 pixels = draws.keep * pixels + (1 - draws.keep) * other_pixels
 
-        def mean_loss(places: Rows) -> torch.Tensor:
-            at = torch.from_numpy(places).to(pixels.device)
-            found, smoothing = logits(self.ddp, pixels[at], config), config.label_smoothing
-            loss = F.cross_entropy(found, labels[at], label_smoothing=smoothing)
-            if not config.mixup:
-                return loss
-            other = F.cross_entropy(found, others[at], label_smoothing=smoothing)
-            return draws.keep * loss + (1 - draws.keep) * other
-
         self.optimizer.zero_grad()
-        loss = backward(self.ddp, np.arange(len(labels)), config.micro_batch_size, mean_loss)
+        loss = self._backward(pixels, labels, others, draws.keep)
         if config.grad_clip is not None:
-            nn.utils.clip_grad_norm_(self.classifier.parameters(), config.grad_clip)
+            clip_gradients(self.classifier.parameters(), config.grad_clip, self.worker.mesh)
         self.optimizer.step()
         self.scheduler.step()
         if self.averaged is not None and config.ema_decay is not None:
             decay = min(config.ema_decay, (1 + step) / (10 + step))  # forgets the first weights
             follow(self.averaged.model, self.classifier.model, decay)
         return loss
+
+    def _backward(
+        self,
+        pixels: torch.Tensor,
+        labels: torch.Tensor,
+        others: torch.Tensor | None,
+        keep: float,
+    ) -> torch.Tensor:
+        """Add the gradients of the mean loss of this rank's images, which is returned."""
+        config, count = self.config, len(labels)
+        for pipeline in self.classifier.pipeline:
+            more = {"targets": labels}
+            if others is not None:
+                more |= {"others": others, "keep": pixels.new_full((count,), keep)}
+            return pipeline.backward(pixels, 1 / count, **more)
+
+        def mean_loss(places: Rows) -> torch.Tensor:
+            at = torch.from_numpy(places).to(pixels.device)
+            found = logits(self.ddp, pixels[at], config)
+            mixed = None if others is None else others[at]
+            return image_losses(found, labels[at], config, mixed, keep).mean()
+
+        return backward(self.ddp, np.arange(count), config.micro_batch_size, mean_loss)
 
     def _batch(self, rows: Rows, draws: Draws) -> tuple[torch.Tensor, torch.Tensor]:
         """Augmented and normalised images of the train split with their labels, on the device."""
@@ -228,9 +243,11 @@ def _agreed(images: Images, worker: Worker) -> Images:
     return images
 
 
-def place(classifier: Classifier, worker: Worker) -> Classifier:
+def place(classifier: Classifier, config: ImageClassifierConfig, worker: Worker) -> Classifier:
     """Move a model, or this rank's part, to its device, in the fastest memory format."""
-    if worker.mesh.is_sharded:
+    if worker.mesh.layout.pp > 1:
+        make_pipeline(classifier, config, worker.mesh)
+    elif worker.mesh.is_sharded:
         shard(classifier.model, blocks_of(classifier.model), worker.mesh)
     classifier.to(worker.device).train()
     if worker.device.type == "cuda" and not worker.mesh.is_sharded:

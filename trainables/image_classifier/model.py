@@ -19,6 +19,7 @@ from trainables.common.start_model import require_folder
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.data import Images
 from trainables.image_classifier.modeling_resnet import SmallResNet, SmallResNetConfig
+from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.sharded_state import load_weights
 
 WEIGHTS = "model.safetensors"
@@ -34,18 +35,32 @@ class Classifier(nn.Module):
     Attributes:
         model: the `transformers` model.
         mean, std: of each channel of its training images, in 0 to 1; not in its state.
+        pipeline: that computes the model, if this rank has some of its layers only.
     """
+
+    pipeline: list[Pipeline]
 
     def __init__(self, model: nn.Module, mean: list[float], std: list[float]) -> None:
         super().__init__()
         self.model, self._moments = model, (mean, std)
+        self.pipeline = []  # a list: parameters keep their names
         for name, values in zip(("mean", "std"), self._moments, strict=True):
             self.register_buffer(name, torch.tensor(values).reshape(-1, 1, 1), persistent=False)
 
     def forward(self, pixel_values: torch.Tensor) -> torch.Tensor:
-        """Logits [images, classes] of normalised pixels [images, channels, height, width]."""
-        logits: torch.Tensor = self.model(pixel_values=pixel_values).logits
-        return logits
+        """Logits [images, classes] of normalised pixels [images, channels, height, width].
+
+        On ranks without the last layers they are 0.
+        """
+        hf: Any = self.model
+        if not self.pipeline:
+            logits: torch.Tensor = hf(pixel_values=pixel_values).logits
+            return logits
+        scores = self.pipeline[0](pixel_values)
+        if scores is None:
+            return pixel_values.new_zeros(len(pixel_values), hf.config.num_labels)
+        found: torch.Tensor = scores
+        return found
 
     def normalised(self, images: torch.Tensor) -> torch.Tensor:
         """Float32 pixels of uint8 images on the model's device."""

@@ -56,8 +56,17 @@ class SmallResNet(PreTrainedModel):  # type: ignore[no-untyped-call]
 
     def forward(self, pixel_values: torch.Tensor) -> ImageClassifierOutput:
         """Normalised pixels [images, channels, height, width] to logits [images, classes]."""
-        features = self.blocks(F.relu(self.stem_norm(self.stem(pixel_values))))
-        return ImageClassifierOutput(logits=self.classifier(features.mean((2, 3))))
+        features = self.blocks(self.first_features(pixel_values))
+        return ImageClassifierOutput(logits=self.scores(features))
+
+    def first_features(self, pixel_values: torch.Tensor) -> torch.Tensor:
+        """Input of the first block, [images, channels, height, width]."""
+        return F.relu(self.stem_norm(self.stem(pixel_values)))
+
+    def scores(self, features: torch.Tensor) -> torch.Tensor:
+        """Logits [images, classes] of the last block's output."""
+        scores: torch.Tensor = self.classifier(features.mean((2, 3)))
+        return scores
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, nn.Conv2d):

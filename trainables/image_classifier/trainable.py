@@ -29,4 +29,4 @@ class ImageClassifier(Trainable[ImageClassifierConfig]):
     )
     clock = "epoch"
     elastic = True
-    axes = ("dp_replicate", "dp_shard")
+    axes = ("pp", "dp_replicate", "dp_shard")

@@ -11,13 +11,15 @@ from unittest import mock
 import torch
 import torch.distributed as dist
 import torch.distributed._tools.fake_collectives  # collectives of fake tensors
+import transformers.integrations.moe
 import transformers.masking_utils
 from torch import nn
-from torch._subclasses.fake_tensor import FakeTensorMode, unset_fake_temporarily
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.pipelining.schedules import _PipelineSchedule
 from torch.testing._internal.distributed.fake_pg import FakeStore
+from transformers.distributed.expert_parallel import AllToAllEP
 
 from trainables.parallel.mesh import Mesh
 
@@ -50,6 +52,9 @@ def fake_tensors(mesh: Mesh) -> Iterator[None]:
         for owner, name, replacement in (
             (DeviceMesh, "__init__", _with_numbers(DeviceMesh.__init__)),
             (_PipelineSchedule, "_warmup_p2p", _agree),
+            # torch's own function takes no fake float32
+            (transformers.integrations.moe, "_can_use_grouped_mm", lambda *_: False),
+            (AllToAllEP, "_dispatch_tokens", _evenly(AllToAllEP._dispatch_tokens)),
             # packed sequences have a mask of their own here
             (transformers.masking_utils, "find_packed_sequence_indices", lambda _: None),
             # everything is on one device, and tensors cannot be swapped
@@ -111,6 +116,19 @@ def _with_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         with unset_fake_temporarily():
             return function(*args, **kwargs)
+
+    return call
+
+
+def _evenly(dispatch: Callable[..., Any]) -> Callable[..., Any]:
+    """`AllToAllEP._dispatch_tokens`, where all ranks pick all experts equally often."""
+
+    def call(self: Any, tokens: torch.Tensor, picked: torch.Tensor, weights: torch.Tensor) -> Any:
+        ranks, parts = self.ep_mesh.size(), self.tp_mesh.size()
+        pairs = -(-len(tokens) // parts) * picked.shape[-1]  # of this rank of `tp`
+        sizes = [pairs // ranks + (rank < pairs % ranks) for rank in range(ranks)]
+        with mock.patch.object(FakeTensor, "tolist", return_value=[sizes, sizes]):
+            return dispatch(self, tokens, picked, weights)
 
     return call
 

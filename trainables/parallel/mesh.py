@@ -132,16 +132,17 @@ class Mesh:
         """Make the groups that a language model uses; all ranks together."""
         if self.is_sharded:
             _ = self.device_mesh
+        if self.layout.ep * self.layout.tp > 1:
+            _ = self.expert_mesh
         if self.layout.cp > 1:
             self.group("cp")
 
     @property
-    def groups(self) -> dict[str, ProcessGroup]:
-        """The groups of this rank that exist, by axis; `dp_shard` has the ranks of `cp` too."""
-        mesh = self._device_mesh
-        names = (mesh.mesh_dim_names or ()) if mesh is not None else ()
-        made = {name: mesh.get_group(name) for name in names} if mesh is not None else {}
-        return made | self._groups
+    def groups(self) -> list[tuple[str, ProcessGroup]]:
+        """The axis of each group of this rank that exists; `dp_shard` has the ranks of `cp` too."""
+        meshes = [mesh for mesh in (self._device_mesh, self._expert_mesh) if mesh is not None]
+        made = [(n, m.get_group(n)) for m in meshes for n in m.mesh_dim_names or ()]
+        return [*made, *self._groups.items()]
 
     def close(self) -> None:
         """Free the groups of the axes, and what torch remembers of them: a trial is over."""

@@ -15,6 +15,7 @@ from unittest import mock
 
 import torch
 import torch.distributed as dist
+import transformers.integrations.moe  # noqa: F401 - its operators
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
@@ -28,11 +29,23 @@ from trainables.parallel.sharded_state import local_part
 
 _RELEASE = 1e-3
 """Seconds in which threads of gloo get the interpreter, to free what they have sent."""
+_OF_EXPERTS = ("alltoall_base_", "all_to_all_single")
+"""Only experts send such; their group may be that of another axis too."""
 _ATTENTION = "_scaled_dot_product_flash_attention"
 _COSTS: dict[Any, Any] = dict(flop_registry)
 for _end in ("", "_backward"):  # the registry has the kernels of GPUs only
     _on_gpu, _on_cpu = _ATTENTION + _end, f"{_ATTENTION}_for_cpu{_end}"
     _COSTS[getattr(torch.ops.aten, _on_cpu)] = flop_registry[getattr(torch.ops.aten, _on_gpu)]
+
+
+def _grouped(tokens: torch.Tensor, weight: torch.Tensor, *_: Any, **__: Any) -> int:
+    """Operations of a product of tokens, sorted by expert, with matrices of the experts."""
+    return 2 * tokens.numel() * weight.shape[-1]
+
+
+_COSTS[torch.ops.aten._grouped_mm] = _grouped
+_COSTS[torch.ops.transformers.grouped_mm_fallback] = _grouped
+_COSTS[torch.ops.transformers.grouped_mm_fallback_backward] = lambda *args, **_: 2 * _grouped(*args)
 
 
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -172,6 +185,8 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             boxed = next((a for a in args if isinstance(a, torch.ScriptObject)), None)
             name = dist.ProcessGroup.unbox(boxed).group_name if boxed is not None else ""
         axis, ranks = self._axes.get(name, ("", 1))
+        if operation in _OF_EXPERTS:
+            axis = "ep"
         each = [t.numel() * t.element_size() for t in (*_tensors(args), *_tensors(found))]
         sent = ring(operation, max(each, default=0), ranks)
         if sent.messages:
@@ -186,9 +201,11 @@ def _axes(mesh: Mesh) -> dict[str, tuple[str, int]]:
         return {}
     world = dist.group.WORLD
     axes = [name for name, size in mesh.layout.sizes.items() if size > 1]
-    found = {} if world is None else {"all" if len(axes) > 1 else axes[0]: world}
-    found |= mesh.groups
-    return {group.group_name: (name, group.size()) for name, group in found.items()}
+    found = [] if world is None else [("all" if len(axes) > 1 else axes[0], world)]
+    named: dict[str, tuple[str, int]] = {}
+    for name, group in (*found, *mesh.groups):  # axes with the same ranks may have one group
+        named.setdefault(group.group_name, (name, group.size()))
+    return named
 
 
 def _tensors(values: Any) -> Iterator[torch.Tensor]:

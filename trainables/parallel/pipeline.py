@@ -33,6 +33,14 @@ _KEPT = 8
 """Shapes of batches whose schedules, with their buffers, are kept."""
 
 
+class Elsewhere(nn.Module):
+    """Stands for a layer of another rank: its input is its output."""
+
+    def forward(self, hidden_states: torch.Tensor, **others: Any) -> torch.Tensor:
+        """Return the activations unchanged."""
+        return hidden_states
+
+
 @dataclass(frozen=True)
 class Activations:
     """What stages send.

@@ -13,6 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
+from search_spaces.spec.layout import Layout
 from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.image_classifier.augment import augment, blank, draw
@@ -162,3 +163,34 @@ def test_moving_average_is_what_is_evaluated(tmp_path: Path) -> None:
     run_trial(plain, "image_classifier", {**SMALL, "epochs": 1}, cache=tmp_path / "cache")
     file = newest_checkpoint(plain).folder / "model.safetensors"
     assert all(torch.equal(load_file(file)[k], v) for k, v in average.items())
+
+
+@pytest.mark.parametrize(
+    ("changes", "layout", "path", "message"),
+    [
+        ({}, Layout(pp=2), ("norm",), "batch does not work with layout pp 2"),
+        ({"architecture": VIT}, Layout(pp=2), ("architecture",), "another model than a ResNet"),
+        ({"model": "org/some"}, Layout(pp=2), ("model",), "org/some does not work with layout"),
+        (
+            {"norm": "group"},
+            Layout(pp=4),
+            (),
+            "pp 4 (1f1b) has 4 stages, and the number of blocks of resnet8 is 3; nearest layout",
+        ),
+        (
+            {"norm": "group", "batch_size": 36},
+            Layout(pp=2, microbatches=5),
+            (),
+            "5 microbatches do not divide the 36 samples of a data-parallel rank; nearest layout"
+            " that fits: {pp: 2, microbatches: 4}",
+        ),
+    ],
+)
+def test_pipelines_that_do_not_fit(
+    changes: dict[str, Any], layout: Layout, path: tuple[str, ...], message: str
+) -> None:
+    ((found, problem),) = TRAINABLE.layout_problems(changes, layout)
+    assert found == path
+    assert problem.startswith(message)
+    fits = Layout(pp=3, microbatches=4)
+    assert TRAINABLE.layout_problems({"norm": "group"}, fits) == []

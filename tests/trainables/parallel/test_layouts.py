@@ -39,6 +39,7 @@ BEGUN = (
     "moe/ep2",
     "moe/pp2",
     "moe/gpipe2",
+    "image_classifier/pp2",
 )
 RESUMED = (
     "llama/one>fsdp2",
@@ -54,8 +55,17 @@ RESUMED = (
     "moe/ep2>fsdp2",
     "moe/ep2>pp2",
     "moe/pp2>ep2",
+    "image_classifier/one>pp2",
 )
-ALONE = ("llama/one", "documents/one", "micro/one", "own/one", "wide/one", "moe/one")
+ALONE = (
+    "llama/one",
+    "documents/one",
+    "micro/one",
+    "own/one",
+    "wide/one",
+    "moe/one",
+    "image_classifier/one",
+)
 RESUMED_ALONE = (
     "llama/fsdp2>one",
     "own/fsdp2>one",
@@ -63,6 +73,7 @@ RESUMED_ALONE = (
     "documents/cp2>one",
     "llama/pp2>one",
     "moe/ep2>one",
+    "image_classifier/pp2>one",
 )
 
 
@@ -144,9 +155,9 @@ class Results:
 def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
     """One case of each kind, on one and two ranks."""
     folder = tmp_path_factory.mktemp("layouts")
-    for case in ALONE:
+    for case in (*ALONE, "half_micro/one"):
         run(folder, case)
-    spawn(folder, 2, [*BEGUN, *RESUMED])
+    spawn(folder, 2, [*BEGUN, *RESUMED, "half/pp2"])
     for case in RESUMED_ALONE:
         run(folder, case)
     return Results(folder)
@@ -155,6 +166,13 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> Results:
 @pytest.mark.parametrize("case", [*BEGUN, *RESUMED, *RESUMED_ALONE])
 def test_layout_learns_what_one_process_learns(two: Results, case: str) -> None:
     two.check_equal(case, f"{case.partition('/')[0]}/one")
+
+
+def test_bfloat16_rounds_by_the_size_of_microbatches(two: Results) -> None:
+    """Four of two samples: a pipeline differs from one process only where that has others."""
+    pipeline, alone = two.curve("half/pp2"), two.curve("half_micro/one")
+    for step, metrics in pipeline.items():
+        assert metrics == pytest.approx(alone[step], rel=ROUNDING, abs=ROUNDING), step
 
 
 @pytest.mark.parametrize(("begun", "resumed"), [("llama/fsdp2", "fsdp2"), ("moe/ep2", "ep2")])
@@ -179,6 +197,7 @@ def test_same_layout_goes_on_bit_for_bit(two: Results, begun: str, resumed: str)
         "llama/pp2",
         "moe/ep2",
         "moe/pp2",
+        "image_classifier/pp2",
     ],
 )
 def test_optimizer_is_that_of_one_process(two: Results, case: str) -> None:
@@ -234,6 +253,7 @@ def test_all_pairs_of_layouts(tmp_path: Path) -> None:
             *("fsdp4", "fsdp4xep2", "ddp2xep2", "fsdp2xpp2xep2"),
         ],
         "moe_12": ["one", "pp3"],
+        "image_classifier": ["one", "fsdp2", "pp2", "pp3", "ddp2xpp2"],
     }
     resumed = {
         w: [
