@@ -56,7 +56,7 @@ class LaneWorkers:
         return os.getpid()
 
     async def save(self, file: Path) -> None:
-        """Write each lane, what happened there, when (Unix seconds), and how long an answer took."""
+        """Write each lane, what happened, when (Unix seconds), and how long an answer took."""
         file.write_text(json.dumps(self._times))
 
     async def _run(self, lane: str, phase_s: float) -> None:
