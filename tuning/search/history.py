@@ -28,8 +28,8 @@ class History:
     Args:
         levels: steps at which trials are compared, ascending; empty if none is stopped.
         most: trials that are visible at once.
-        best: of these, those that are so for their rank. TPE's good group has 25; more of them would
-            thin out the group that it keeps away from.
+        best: of these, those that are so for their rank. TPE's good group has 25. More of them
+            would thin out the group that it keeps away from.
     """
 
     def __init__(self, levels: Sequence[float], most: int, best: int) -> None:
