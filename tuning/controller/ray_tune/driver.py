@@ -10,7 +10,6 @@ import gc
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from functools import partial
 from typing import Any
 
 from ray import tune
@@ -147,14 +146,17 @@ class RayTuneScheduler(FIFOScheduler):
                 self.run.fail(e)
 
     @guarded(None)
+    def _answered(self) -> None:
+        fault_point("driver:answered")
+
+    @guarded(None)
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Let Ray Tune start no actors, and remove finished trials."""
         super().on_trial_add(tune_controller, trial)
         if not self._patched:
             self._patched = True
             connection = Connection(self._workers.broker)
-            answered = partial(fault_point, "driver:answered")
-            manager = ListeningManager(connection, self.answers, self._batch, answered)
+            manager = ListeningManager(connection, self.answers, self._batch, self._answered)
             listen(tune_controller._tune_controller, manager)
         evict_finished(tune_controller)
 
