@@ -152,7 +152,7 @@ def make_sweep(settings: Settings, before: int, folder: Path) -> str:
 
 @dataclass(frozen=True)
 class Event:
-    """What happened in a lane: see `benchmarks.fake_lanes.LaneWorkers.times`."""
+    """What happened in a lane: see `benchmarks.fake_lanes.LaneWorkers.save`."""
 
     lane: str
     kind: str

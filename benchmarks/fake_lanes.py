@@ -12,6 +12,7 @@ import json
 import os
 import time
 from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,7 +48,7 @@ class LaneWorkers:
         self._broker, self._interval_s, self._reports = broker, interval_s, reports
         self._times: list[tuple[str, str, float, float]] = []
         self._tasks = [
-            asyncio.ensure_future(self._run(lane, interval_s * i / len(lanes)))
+            asyncio.ensure_future(self._run(lane, (i + 1) / len(lanes)))
             for i, lane in enumerate(lanes)
         ]
 
@@ -55,26 +56,28 @@ class LaneWorkers:
         """The id of this process."""
         return os.getpid()
 
-    async def times(self) -> list[tuple[str, str, float, float]]:
-        """The lane, what happened, when (Unix seconds), and how long a report's answer took."""
-        return self._times
+    async def save(self, file: Path) -> None:
+        """Write each lane, what happened, when (Unix seconds), and how long an answer took."""
+        file.write_text(json.dumps(self._times))
 
-    async def _run(self, lane: str, phase_s: float) -> None:
+    async def _run(self, lane: str, share: float) -> None:
+        """Run trials; the first one has this share of the reports, so that not all end at once."""
         call: Any = self._broker
         here = Machine(id=lane, name=lane, address="127.0.0.1")
         await call.register_lane_worker.remote(lane, 0, here, None)
-        number, due = 0, time.time() + phase_s
+        number, due = 0, time.time() + share * self._interval_s
         while (job := await call.take_job.remote(lane, number)) is not None:
             self._times.append((lane, TAKEN, time.time(), 0.0))
-            due = await self._train(lane, job, max(due, time.time()))
+            reports = self._reports if number else ceil(share * self._reports)
+            due = await self._train(lane, job, reports, max(due, time.time()))
             self._times.append((lane, ENDED, time.time(), 0.0))
             await call.finish_trial.remote(lane, job.key, 0, 1, RankOutcome())
             number += 1
 
-    async def _train(self, lane: str, job: TrialJob, due: float) -> float:
+    async def _train(self, lane: str, job: TrialJob, reports: int, due: float) -> float:
         """Make the reports of a trial; returns when the next one of the lane would be due."""
         writer, call = ReportWriter(job.paths, job.attempt, new=True), self._broker.report
-        for step in range(1, self._reports + 1):
+        for step in range(1, reports + 1):
             await asyncio.sleep(max(0.0, due - time.time()))
             loss = loss_at(job.config["x"], job.config["learning_rate"], step)
             report = Report(
@@ -168,5 +171,4 @@ class FakeLanePool:
         """Write what happened."""
         import ray
 
-        times = ray.get(self._workers.times.remote())
-        (self._folder / "times.json").write_text(json.dumps(times))
+        ray.get(self._workers.save.remote(self._folder / "times.json"))

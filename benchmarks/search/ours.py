@@ -10,6 +10,7 @@ from benchmarks.search.simulate import Attempt, Contender
 from benchmarks.search.tasks import Task
 from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
+from tuning.search.evidence import ScoreCurves
 from tuning.search.schedulers import Decision, make_scheduler
 from tuning.search.study import SweepStudy
 
@@ -35,7 +36,7 @@ class Ours(Contender):
         self._study = SweepStudy(path, "simulated", self._spec)
         self._scheduler = make_scheduler(self._spec.scheduler, self._spec.domains(), seed)
         self._records: dict[str, TrialRecord] = {}
-        self._curves: dict[int, dict[int, float]] = {}
+        self._curves = ScoreCurves()
 
     def next(self) -> Attempt:
         """The paused trial that should continue, else a new one."""
@@ -46,15 +47,14 @@ class Ours(Contender):
             self._records[called] = TrialRecord(
                 id=called, number=number, params=params, config=params, seed=0, created=time.time()
             )
-            self._curves[number] = {}
         self._scheduler.on_trial_resume(called)
         record = self._records[called]
-        return Attempt(called, record.params, max(self._curves[record.number], default=0))
+        return Attempt(called, record.params, max(self._curves.get(record.number, ()), default=0))
 
     def report(self, trial: str, epoch: int, error: float) -> bool:
         """Decide as a sweep does."""
         record = self._records[trial]
-        self._curves[record.number][epoch] = -error
+        self._curves.add(record.number, epoch, -error)
         decision = self._scheduler.decide(trial, epoch, (-error,))
         if (
             decision is Decision.PAUSE

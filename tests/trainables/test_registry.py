@@ -4,7 +4,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import UserError
-from trainables.registry import resolve
+from trainables.registry import resolve, resolve_again
 
 
 def test_resolve_refuses_an_unknown_name() -> None:
@@ -36,6 +36,17 @@ def test_resolve_imports_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         resolve("own.py:Other")
     with pytest.raises(UserError, match=r"own.py:Half: the class has no evaluate\(\)"):
         resolve("own.py:Half")
+
+
+def test_resolve_again_parses_a_script_once_for_each_version(tmp_path: Path) -> None:
+    script = tmp_path / "mine.py"
+    script.write_text("def train(config):\n    pass\n")
+    name = f"{script}:train"
+    first = resolve_again(name)
+    assert resolve_again(name) is first
+    script.write_text("def other(config):\n    pass\n")
+    with pytest.raises(UserError, match="has no function 'train'"):
+        resolve_again(name)
 
 
 def test_source_follows_imports_within_the_package() -> None:

@@ -15,7 +15,7 @@ from tuning.search.evidence import ScoreCurve
 from tuning.search.optuna_space import Sampled
 
 MOST_TRIALS = 500
-"""Trials that a proposal learns from: the best half, and the newest ones of the others."""
+"""Trials that a proposal learns from: the best tenth, and the newest ones of the others."""
 _Rank = tuple[int, float, int]
 
 
@@ -28,10 +28,12 @@ class History:
     Args:
         levels: steps at which trials are compared, ascending; empty if none is stopped.
         most: trials that are visible at once.
+        best: of these, those that are so for their rank. TPE's good group has 25. More of them
+            would thin out the group that it keeps away from.
     """
 
-    def __init__(self, levels: Sequence[float], most: int) -> None:
-        self._levels, self._most = levels, most
+    def __init__(self, levels: Sequence[float], most: int, best: int) -> None:
+        self._levels, self._most, self._best = levels, most, best
         self._trials: dict[int, FrozenTrial] = {}
         self._numbers: list[int] = []
         self._ranks: dict[int, _Rank] = {}
@@ -101,7 +103,7 @@ class History:
         """
         numbers: Iterable[int] = self._numbers
         if len(self._numbers) > self._most:
-            best = {-rank[-1] for rank in self._ranked[-(self._most // 2) :]}
+            best = {-rank[-1] for rank in self._ranked[-self._best :]}
             newest = (n for n in reversed(self._numbers) if n not in best)
             others = [n for _, n in zip(range(self._most - len(best)), newest, strict=False)]
             numbers = sorted(best.union(others))

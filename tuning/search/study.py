@@ -61,7 +61,9 @@ class SweepStudy:
         self._proposed = Proposed(self._space)
         self._curves: Mapping[int, ScoreCurve] = {}
         levels = comparison_steps(spec.scheduler)
-        self._history = History(levels, most_trials) if self._is_bounded else None
+        self._history = (
+            History(levels, most_trials, most_trials // 10) if self._is_bounded else None
+        )
         self._storage = storage = JournalStorage(self._journal)
         self._study = optuna.create_study(
             storage=storage,

@@ -101,7 +101,7 @@ def test_finished_cost_does_not_grow_with_trials(big: SweepController) -> None:
 
 @pytest.mark.parametrize("scheduler", ["median", "asha"])
 def test_decide_cost_does_not_grow_with_trials(scheduler: str) -> None:
-    """Outside of rungs: at a rung, ASHA compares all trials."""
+    """Outside of rungs."""
     settings = {"name": scheduler, "grace_period": 1, "reduction_factor": 20, "max_t": 99}
     compared = make_scheduler(SchedulerSpec.model_validate(settings))
 
@@ -116,6 +116,22 @@ def test_decide_cost_does_not_grow_with_trials(scheduler: str) -> None:
     few = cost_of_deciding(range(FEW))
     compared.decide("t0", 5, (1.0,))
     assert cost_of_deciding(range(FEW, MANY)).calls <= few.calls + 10
+
+
+@pytest.mark.parametrize("scheduler", ["asha", "asha_promote", "hyperband"])
+def test_cost_at_a_rung_grows_with_the_logarithm_of_trials(scheduler: str) -> None:
+    settings = {"name": scheduler, "grace_period": 1, "reduction_factor": 3, "max_t": 99}
+    compared = make_scheduler(SchedulerSpec.model_validate(settings))
+
+    def cost_of_a_trial(number: int) -> Cost:
+        with costs() as cost:
+            compared.decide(f"t{number}", 1, (float(number % 7),))
+            compared.next_to_resume(more=True, idle=False)
+        return cost
+
+    few = [cost_of_a_trial(number) for number in range(FEW)][-1]
+    many = [cost_of_a_trial(number) for number in range(FEW, 20 * MANY)][-1]
+    assert many.calls <= few.calls + 40
 
 
 @pytest.mark.parametrize("big", [{}], indirect=True)

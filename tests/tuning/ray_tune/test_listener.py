@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -46,15 +47,21 @@ class Driver:
 
     def __init__(self) -> None:
         self.connection, self.answers = Replies(), dict[str, Answer]()
-        self.manager = ListeningManager(self.connection, self.answers, self.answered)
+        self.manager = ListeningManager(self.connection, self.answers, self.batch, self.answered)
         self.started: list[str] = []
         self.stopped: list[str] = []
         self.results: list[tuple[str, Any]] = []
         self.errors: list[str] = []
-        self.batches = 0
+        self.batches = self.sent = 0
+
+    @contextmanager
+    def batch(self) -> Iterator[None]:
+        yield
+        self.batches += 1
 
     def answered(self) -> None:
-        self.batches += 1
+        assert self.batches == self.sent + 1, "what the batch changes is written before"
+        self.sent += 1
 
     def add(self, key: str) -> Listener:
         def start(listener: Listener) -> None:
@@ -107,7 +114,7 @@ def test_batch_is_answered_together_after_its_last_event(driver: Driver) -> None
         ("c", {"waited": 0.0, FAILURE: failed, "done": True}),
     ]
     assert driver.connection.sent == [{}, {"b": Answer.CONTINUE, "a": Answer.CONTINUE}]
-    assert driver.batches == 1
+    assert driver.batches == driver.sent == 1
     assert not driver.manager.next(0.0), "nothing happened"
     assert len(driver.connection.sent) == 2, "the call waits"
 

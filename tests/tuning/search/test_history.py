@@ -23,7 +23,7 @@ MOST = 20
 
 
 def history(curves: dict[int, dict[int, float]], most: int = 4) -> History:
-    made = History(LEVELS, most)
+    made = History(LEVELS, most, most // 2)
     for number, curve in curves.items():
         made.begin(number, {})
         if curve:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import gc
 import logging
-from collections.abc import Callable
-from functools import partial
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from ray import tune
@@ -130,6 +130,25 @@ class RayTuneScheduler(FIFOScheduler):
         self.answers[job.key] = self._workers.answer(job)
         return self.CONTINUE
 
+    @contextmanager
+    def _batch(self) -> Iterator[None]:
+        """Write the study once for all trials that end in the block. Their records are written
+        before; a driver that is killed in between tells the study when the sweep is resumed.
+        """
+        held = ExitStack()
+        held.enter_context(self.run.study.batched())
+        try:
+            yield
+        finally:
+            try:
+                held.close()
+            except Exception as e:  # noqa: BLE001 - raised again by `drive`
+                self.run.fail(e)
+
+    @guarded(None)
+    def _answered(self) -> None:
+        fault_point("driver:answered")
+
     @guarded(None)
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
         """Let Ray Tune start no actors, and remove finished trials."""
@@ -137,8 +156,7 @@ class RayTuneScheduler(FIFOScheduler):
         if not self._patched:
             self._patched = True
             connection = Connection(self._workers.broker)
-            answered = partial(fault_point, "driver:answered")
-            manager = ListeningManager(connection, self.answers, answered)
+            manager = ListeningManager(connection, self.answers, self._batch, self._answered)
             listen(tune_controller._tune_controller, manager)
         evict_finished(tune_controller)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -103,16 +104,19 @@ class ListeningManager:
     Args:
         connection: to the broker.
         answers: to be sent after each batch, by keys of attempts; the scheduler fills it.
-        on_answered: called when they were sent.
+        batch: a context in which the events of each batch are handed on.
+        on_answered: called when the answers were sent.
     """
 
     def __init__(
         self,
         connection: Connection,
         answers: dict[str, Answer],
-        on_answered: Callable[[], None] = lambda: None,
+        batch: Callable[[], AbstractContextManager[None]],
+        on_answered: Callable[[], None],
     ) -> None:
-        self._connection, self._answers, self._on_answered = connection, answers, on_answered
+        self._connection, self._answers = connection, answers
+        self._batch, self._on_answered = batch, on_answered
         self._listeners: dict[str, Listener] = {}
         self._calls = deque[Callable[[], None]]()
         self._is_asking = False
@@ -137,8 +141,9 @@ class ListeningManager:
             return True
         if events is None:
             return bool(calls)
-        for key, event in events:
-            self._hand_on(key, event)
+        with self._batch():
+            for key, event in events:
+                self._hand_on(key, event)
         self._send()
         return True
 

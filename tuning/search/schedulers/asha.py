@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import numpy as np
-
-from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
-from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores
+from tuning.search.schedulers.base import Decision, Scheduler, Scores
+from tuning.search.schedulers.rung import Rung
 
 
 class Asha(Scheduler):
@@ -25,7 +23,7 @@ class Asha(Scheduler):
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
         super().__init__(spec, domains, seed)
-        self._rungs: dict[float, Rung] = {m: {} for m in spec.rung_steps}
+        self._rungs: dict[float, Rung] = {m: Rung() for m in spec.rung_steps}
 
     def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
         """STOP at a rung if the trial is not among the best; COMPLETE at `max_t`."""
@@ -41,7 +39,7 @@ def decide_at_rung(rung: Rung, trial_id: str, scores: Scores, keep: float) -> De
     """Record a trial at a rung; STOP unless its score is in the best share `keep` of the others."""
     if trial_id in rung:
         return Decision.CONTINUE
-    rung[trial_id] = scores
-    *others, mine = scalar_merits(list(rung.values()))
-    cutoff = np.percentile(others, (1 - keep) * 100) if others else mine
-    return Decision.STOP if mine < cutoff else Decision.CONTINUE
+    rung.add(trial_id, scores)
+    cutoff = rung.quantile_of_others(trial_id, (1 - keep) * 100 / 100)
+    worse = cutoff is not None and rung.merit(trial_id) < cutoff
+    return Decision.STOP if worse else Decision.CONTINUE

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from bisect import insort
 from collections.abc import Mapping
 
-from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
-from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores
+from tuning.search.schedulers.base import Decision, Scheduler, Scores
+from tuning.search.schedulers.rung import Rung
 
 
 class AshaPromote(Scheduler):
@@ -21,9 +22,9 @@ class AshaPromote(Scheduler):
 
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
         super().__init__(spec, domains, seed)
-        self._rungs: dict[float, Rung] = {m: {} for m in spec.rung_steps}
-        self._orders: dict[float, list[str]] = {}
+        self._rungs: dict[float, Rung] = {m: Rung() for m in spec.rung_steps}
         self._paused: dict[str, float] = {}
+        self._waiting = {m: list[str]() for m in spec.rung_steps}  # paused ones, best first
         self._last: dict[str, int] = {}
         self._completed = False
 
@@ -37,42 +38,43 @@ class AshaPromote(Scheduler):
         if trial_id in self._paused and step <= self._last[trial_id]:
             return Decision.PAUSE
         self._last[trial_id] = step
-        self._paused.pop(trial_id, None)
+        self._resume(trial_id)
         if super().decide(trial_id, step, scores) is Decision.COMPLETE:
             self._completed = True
             return Decision.COMPLETE
         reached = max((m for m in self._rungs if step >= m), default=None)
         if reached is None or trial_id in self._rungs[reached]:
             return Decision.CONTINUE
-        self._rungs[reached][trial_id] = scores
-        self._orders.pop(reached, None)
+        self._rungs[reached].add(trial_id, scores)
         self._paused[trial_id] = reached
+        self._wait(trial_id, reached, several=len(scores) > 1)
         return Decision.PAUSE
 
     def on_trial_resume(self, trial_id: str) -> None:
         """The trial runs; it cannot be promoted until it pauses again."""
-        self._paused.pop(trial_id, None)
+        self._resume(trial_id)
 
     def on_trial_complete(self, trial_id: str) -> None:
         """The trial cannot be promoted any more; its scores stay in the rungs."""
-        self._paused.pop(trial_id, None)
+        self._resume(trial_id)
+
+    def _wait(self, trial_id: str, milestone: float, *, several: bool) -> None:
+        waiting, place = self._waiting[milestone], self._rungs[milestone].place
+        insort(waiting, trial_id, key=place)
+        if several:  # the order of the others may have changed
+            waiting.sort(key=place)
+
+    def _resume(self, trial_id: str) -> None:
+        if (milestone := self._paused.pop(trial_id, None)) is not None:
+            self._waiting[milestone].remove(trial_id)
 
     def next_to_resume(self, *, more: bool, idle: bool) -> str | None:
         """The best promotable trial of the highest rung that has one."""
         for milestone in sorted(self._rungs, reverse=True):
-            best = self._best(milestone)
-            promoted = best[: math.floor(len(best) / self._spec.reduction_factor + 1e-9)]
-            if found := next((t for t in promoted if self._paused.get(t) == milestone), None):
-                return found
+            rung, waiting = self._rungs[milestone], self._waiting[milestone]
+            promoted = math.floor(len(rung) / self._spec.reduction_factor + 1e-9)
+            if waiting and rung.index(waiting[0]) < promoted:
+                return waiting[0]
         if idle and not more and not self._completed and self._paused:
-            highest = max(self._paused.values())
-            return next(t for t in self._best(highest) if self._paused.get(t) == highest)
+            return self._waiting[max(self._paused.values())][0]
         return None
-
-    def _best(self, milestone: float) -> list[str]:
-        """The trials of a rung, best first; ties in order of arrival."""
-        if milestone not in self._orders:
-            rung = self._rungs[milestone]
-            merit = dict(zip(rung, scalar_merits(list(rung.values())), strict=True))
-            self._orders[milestone] = sorted(rung, key=lambda t: -merit[t])
-        return self._orders[milestone]

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.sweep import SchedulerSpec
 from tuning.search.schedulers.asha import decide_at_rung
-from tuning.search.schedulers.base import Decision, Rung, Scheduler, Scores
+from tuning.search.schedulers.base import Decision, Scheduler, Scores
+from tuning.search.schedulers.rung import Rung
 
 
 class Hyperband(Scheduler):
@@ -24,10 +25,11 @@ class Hyperband(Scheduler):
         super().__init__(spec, domains, seed)
         steps = spec.rung_steps
         self._brackets: list[dict[float, Rung]] = [
-            {m: {} for m in steps[b:]} for b in range(len(steps) + 1)
+            {m: Rung() for m in steps[b:]} for b in range(len(steps) + 1)
         ]
         self._shares = [spec.reduction_factor ** len(b) / (len(b) + 1) for b in self._brackets]
         self._brackets_of_trials: dict[str, int] = {}
+        self._held = [0] * len(self._brackets)
 
     def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
         """STOP at a rung of the trial's bracket if it is not among the best there."""
@@ -42,7 +44,7 @@ class Hyperband(Scheduler):
     def _bracket_of(self, trial_id: str) -> int:
         """The trial's bracket; a new trial gets the one that is furthest below its share."""
         if trial_id not in self._brackets_of_trials:
-            held = list(self._brackets_of_trials.values())
-            lag = [(held.count(b) + 1) / share for b, share in enumerate(self._shares)]
-            self._brackets_of_trials[trial_id] = lag.index(min(lag))
+            lag = [(self._held[b] + 1) / share for b, share in enumerate(self._shares)]
+            self._brackets_of_trials[trial_id] = bracket = lag.index(min(lag))
+            self._held[bracket] += 1
         return self._brackets_of_trials[trial_id]
