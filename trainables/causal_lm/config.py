@@ -18,10 +18,12 @@ from trainables.causal_lm.layout import (
     saved_sizes,
     unknown_type,
 )
+from trainables.causal_lm.memory import layout_memory
 from trainables.common.communication.config import DataParallelConfig
 from trainables.common.experts import ExpertsConfig
 from trainables.common.lora import LoRAConfig, lora_problem
 from trainables.config import Problem, path_in
+from trainables.parallel.footprint import RankMemory
 
 FROM_SCRATCH = (
     "size",
@@ -312,6 +314,10 @@ class CausalLMConfig(DataParallelConfig):
         )
         found = found or expert_problem(layout, self.experts, self.hidden_size, self.mlp_size)
         return found or super().validate_layout(layout)
+
+    def layout_memory(self, layout: Layout, *, on_gpu: bool) -> RankMemory | None:
+        """Of a plain Llama whose weights are all trained; None for others."""
+        return layout_memory(self, layout, on_gpu=on_gpu)
 
     @property
     def not_in_pipelines(self) -> dict[str, object]:

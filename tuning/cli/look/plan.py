@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,9 @@ from tuning.cli.options import Address, File, Insecure, Set, StorageDir
 if TYPE_CHECKING:
     from search_spaces.spec.sweep import SweepSpec
     from tuning.controller.resources.placement import Node, Placement
+
+_MOST_LAYOUTS = 16
+"""Layouts that are listed."""
 
 
 def plan(
@@ -82,6 +86,7 @@ def _plan_sweep(
         placement = compute_placement(spec.resources, nodes)
     reads_datasets = resolve(spec.trainable).reads_datasets
     print_lines(console, *_placement_lines(placement, nodes, reads_datasets))
+    print_lines(console, *layout_lines(spec, sampled))
     check_gpu_budget(spec.budget, placement)
     print_lines(console, *cost_lines(spec, sampled, storage))
     print_lines(console, _forecast(spec, storage, placement.concurrency))
@@ -111,6 +116,26 @@ def _placement_lines(
         yield f"NCCL       {problem}"
     if reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
         yield f"Ray Data   {problem}"
+
+
+def layout_lines(spec: SweepSpec, sampled: list[dict[str, Any]]) -> Iterator[str]:
+    """With `layout: auto`: those of the configuration that needs most, and which are taken."""
+    from tuning.controller.resources.layouts import choice_of
+    from tuning.controller.resources.worker_memory import gib, worker_memory
+
+    memory = worker_memory(spec.resources) if spec.resources.chooses_layout else None
+    if memory is None:
+        return
+    choices = [choice_of(spec, spec.nest(params), memory) for params in sampled]
+    taken = Counter(c.taken.layout.as_written() for c in choices if c.taken)
+    of = ", ".join(f"{layout} by {number}" for layout, number in taken.most_common())
+    yield f"layout     auto: taken {of} of {len(choices)} configurations, with {memory} a worker"
+    largest = max(choices, key=lambda c: c.taken.memory.weights * c.taken.ranks if c.taken else 0)
+    for one in largest.sized[:_MOST_LAYOUTS]:
+        mark = "taken" if one is largest.taken else "fits" if one in largest.fitting else "too much"
+        m, layout = one.memory, one.layout.as_written()
+        parts = f"weights {gib(m.weights)}, activations {gib(m.activations)}"
+        yield f"           {layout}: {gib(m.peak)} a rank, {mark} ({parts})"
 
 
 def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:

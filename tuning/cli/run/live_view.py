@@ -152,6 +152,8 @@ class LineView(View):
         if self.progress.spec.resources.elastic and record.attempts:
             ranks = record.attempts[-1].workers
             attempt += f" with {ranks} worker{'s' * (ranks != 1)}"
+        if record.attempts and (layout := record.attempts[-1].layout) is not None:
+            attempt += f" as {layout.resolve(record.attempts[-1].workers).as_written()}"
         where = record.attempts[-1].where if record.attempts else ""
         self.show_message(f"{record.id} started{attempt}  {params}{f' ({where})' * bool(where)}")
 
@@ -167,6 +169,8 @@ class LineView(View):
         if record.state is TrialState.PENDING:
             error = record.attempts[-1].error
             text = f"failed, will be retried: {error}" if error else record.reason or "interrupted"
+            if error and record.reason:
+                text = f"{record.reason}: {error}"
         else:
             remaining = self.progress.remaining
             text = f"{record.state}: {record.reason}{f'; {remaining}' * bool(remaining)}"

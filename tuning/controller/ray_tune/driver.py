@@ -43,7 +43,7 @@ from tuning.controller.sweep import SweepController
 from tuning.controller.worker_manager import WorkerManager
 from tuning.search.schedulers import Decision
 
-_UNUSABLE_AFTER = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK)
+_UNUSABLE_AFTER = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK, Remedy.LARGER_LAYOUT)
 """After these the processes of an attempt run no other one."""
 _MIN_RESOURCE = 1e-4
 """The least amount of a resource that Ray counts; Ray Tune demands some for each actor."""

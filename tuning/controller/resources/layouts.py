@@ -1,0 +1,119 @@
+"""`resources.layout: auto`: the layouts that a configuration fits, and the one that it takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from search_spaces.spec.layout import Layout
+from search_spaces.spec.sweep import SweepSpec
+from trainables.config import TrainableConfig
+from trainables.parallel.footprint import RankMemory
+from trainables.registry import resolve
+from tuning.controller.resources.worker_memory import WorkerMemory, gib, worker_memory
+
+
+@dataclass(frozen=True)
+class Sized:
+    """A layout that works for a configuration, and the memory of the rank that needs most."""
+
+    layout: Layout
+    memory: RankMemory
+
+    @property
+    def ranks(self) -> int:
+        """Workers of the trial."""
+        return self.layout.num_ranks
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The layouts of a configuration.
+
+    Attributes:
+        sized: all that work, those of the most workers first, and of these the preferred one.
+        memory: of a worker.
+    """
+
+    sized: tuple[Sized, ...]
+    memory: WorkerMemory
+
+    @property
+    def fitting(self) -> list[Sized]:
+        """Those that fit the memory."""
+        return that_fit(self.sized, self.memory)
+
+    @property
+    def taken(self) -> Sized | None:
+        """The one that a trial takes where its most workers are free; None: none fits."""
+        return next(iter(self.fitting), None)
+
+    @property
+    def nearest(self) -> Sized | None:
+        """The one that needs least memory."""
+        return min(self.sized, key=lambda one: one.memory.peak, default=None)
+
+    @property
+    def problem(self) -> str:
+        """In words, that none fits."""
+        counts = sorted({one.ranks for one in self.sized})
+        if (least := self.nearest) is None:
+            return "no layout of these workers works for this configuration"
+        workers = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        return (
+            f"no layout of {workers} worker{'s' * (counts[-1] > 1)} fits the {self.memory} of a "
+            f"worker; nearest: {least.layout.as_written()}, which needs {gib(least.memory.peak)}"
+        )
+
+
+def choice_of(spec: SweepSpec, config: Mapping[str, Any], memory: WorkerMemory) -> Choice:
+    """The layouts of a valid configuration of a sweep."""
+    trainable, resources = resolve(spec.trainable), spec.resources
+    checked = trainable.Config.model_validate(dict(config))
+    counts = range(resources.max_workers, resources.min_workers - 1, -1)
+    found = (layouts_of(checked, trainable.axes, n, on_gpu=memory.on_gpu) for n in counts)
+    return Choice(tuple(one for sized in found for one in sized), memory)
+
+
+def taken_layout(spec: SweepSpec, params: Mapping[str, Any]) -> Layout | None:
+    """With `auto`, the layout that checked parameters take where the most workers are free."""
+    memory = worker_memory(spec.resources) if spec.resources.chooses_layout else None
+    taken = None if memory is None else choice_of(spec, spec.nest(params), memory).taken
+    return None if taken is None else taken.layout
+
+
+def layouts_of(
+    config: TrainableConfig, axes: Sequence[str], workers: int, *, on_gpu: bool
+) -> list[Sized]:
+    """The layouts of so many workers that work for a configuration, the preferred one first.
+
+    Fewer ranks that share the samples come first; then copies of the model (DDP), one shared copy
+    (FSDP), and several shared ones (HSDP); then `tp`, `pp` and `cp`.
+
+    Args:
+        config: of a trial.
+        axes: that its training code follows.
+        workers: ranks of the trial.
+        on_gpu: whether they have GPUs.
+
+    Returns:
+        An empty list if none works, or if the memory is not known.
+    """
+    copies, found = Layout(dp_replicate=workers), []
+    for layout in sorted([copies, *copies.neighbours(axes)], key=_preference):
+        if config.validate_layout(layout) or config.validate_workers([layout.data_parallel]):
+            continue
+        memory = config.layout_memory(layout, on_gpu=on_gpu)
+        found += [] if memory is None else [Sized(layout, memory)]
+    return found
+
+
+def _preference(layout: Layout) -> tuple[int, ...]:
+    shards = 0 if layout.dp_shard == 1 else 1 if layout.dp_replicate == 1 else 2
+    return layout.model_parallel, shards, -layout.dp_shard, layout.ep, layout.cp, layout.pp
+
+
+def that_fit(sized: Iterable[Sized], memory: WorkerMemory) -> list[Sized]:
+    """Those that need no more than a worker has; their order stays."""
+    return [one for one in sized if one.memory.peak <= memory.bytes]
