@@ -73,6 +73,14 @@ class TrainableConfig(BaseModel):
         """
         return config
 
+    @classmethod
+    def for_probe(cls, config: dict[str, Any], steps: int) -> dict[str, Any]:
+        """The configuration with which so many steps are measured; by default the given one.
+
+        It trains for longer, and does not report before.
+        """
+        return config
+
     @property
     def checkpoint_bytes(self) -> int | None:
         """Approximate size of a checkpoint, from `num_parameters`; None if that is unknown."""

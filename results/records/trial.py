@@ -99,6 +99,14 @@ class Attempt(_Model):
     last_report: str = ""
     all_reports: str = ""
 
+    @property
+    def ranks(self) -> str:
+        """The number of its workers and their layout, if that was chosen for it, in words."""
+        text = f"{self.workers} worker{'s' * (self.workers != 1)}"
+        if self.layout is None or self.workers == 1:
+            return text
+        return f"{text} as {self.layout.resolve(self.workers).as_written()}"
+
     @field_serializer("layout")
     def _written(self, layout: LayoutSpec | None) -> dict[str, Any] | None:
         return None if layout is None else layout.model_dump(exclude_defaults=True)

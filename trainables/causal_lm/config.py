@@ -335,6 +335,12 @@ class CausalLMConfig(DataParallelConfig):
         return config if given else {**config, "head_width": "auto"}
 
     @classmethod
+    def for_probe(cls, config: dict[str, Any], steps: int) -> dict[str, Any]:
+        """The configuration with a report after the steps only."""
+        given = {name: value for name, value in config.items() if name != "epochs"}
+        return {**given, "max_steps": steps + 1, "eval_every": steps + 1}
+
+    @classmethod
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:
         """The configuration with relative paths made absolute: workers run in other folders."""
         fixed = dict(config)

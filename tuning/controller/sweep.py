@@ -70,7 +70,7 @@ class SweepController:
     ) -> None:
         self.spec, self.paths, self.study = spec, paths, study
         self.table, self.queue = TrialTable(spec, paths, fence), TrialQueue()
-        self.layouts = trial_layouts(spec)
+        self.layouts = trial_layouts(spec, paths.storage.root)
         self.scheduler = SchedulerAdapter(spec)
         self.failures = FailurePolicy(spec, paths, self.layouts)
         parts = self.table, self.queue, self.scheduler, study

@@ -33,7 +33,7 @@ def spec_of(width: int, workers: object = 2, **more: Any) -> SweepSpec:
         metric="eval_loss",
         space={"hidden_size": {"grid_search": [width] if isinstance(width, int) else width}},
         fixed=FIXED,
-        search={},
+        search={"name": "grid"},
         scheduler={"name": "none"},
         budget={"trials": 4},
         resources={"workers": workers, "layout": "auto", "memory_per_worker": MEMORY, **more},
@@ -56,7 +56,9 @@ def test_record_says_the_layout_and_a_rerun_has_it(tmp_path: Path) -> None:
     job = next_job(run)
     record = read_trial(run.paths.trial(job.trial_id))
     assert record.attempts[0].layout == job.layout
-    assert '"layout": {\n    "dp_shard": 2\n   }' in run.paths.trial(job.trial_id).record.read_text()
+    assert (
+        '"layout": {\n    "dp_shard": 2\n   }' in run.paths.trial(job.trial_id).record.read_text()
+    )
     again = make_rerun_job(run.spec, record, run.paths.reproduction(record.id), "cache", 1)
     assert (again.layout, again.workers) == (job.layout, 2)
 
@@ -106,7 +108,7 @@ def test_written_layout_stays_after_out_of_memory(tmp_path: Path) -> None:
         metric="eval_loss",
         space={"hidden_size": {"grid_search": [SMALL]}},
         fixed={**FIXED, "micro_batch_size": 1},
-        search={},
+        search={"name": "grid"},
         resources={"workers": 2, "layout": {"dp_replicate": 2}},
     )
     run = open_run(tmp_path / "s", spec)
@@ -122,7 +124,7 @@ def elastic(tmp_path: Path, widths: list[int], slots: int, **more: Any) -> Sweep
 
 
 def test_number_of_workers_follows_the_layout(tmp_path: Path) -> None:
-    sweep = elastic(tmp_path, [SMALL, LARGE, SMALL, LARGE], 4, concurrency=4)
+    sweep = elastic(tmp_path, [SMALL, LARGE, SMALL + 16, LARGE + 8], 4, concurrency=4)
     small, large = sweep.begin(), sweep.begin()
     assert (small.workers, small.layout_on(1)) == (1, Layout())
     assert (large.workers, large.layout_on(2)) == (2, Layout(dp_shard=2))
@@ -132,7 +134,7 @@ def test_number_of_workers_follows_the_layout(tmp_path: Path) -> None:
 
 
 def test_no_other_trial_overtakes_one_that_needs_more_workers(tmp_path: Path) -> None:
-    sweep = elastic(tmp_path, [SMALL, LARGE, SMALL], 2, concurrency=2)
+    sweep = elastic(tmp_path, [SMALL, LARGE, SMALL + 16], 2, concurrency=2)
     small = sweep.begin()
     assert sweep.run.next_trial(sweep.workers.find_allocation) is None
     assert [r.config["hidden_size"] for r in sweep.run.records.values()] == [SMALL, LARGE]
@@ -171,7 +173,7 @@ def test_trial_does_not_move_where_no_larger_layout_works(tmp_path: Path) -> Non
         ("resources.memory_per_worker=null", "auto needs the memory of a worker, and this machine"),
         ("resources.workers=1", "has no effect with one worker"),
         ("fixed.experts={count: 4}", "auto does not know the memory of this causal_lm; write the"),
-        ("resources.layout=aut", "no layout 'aut'; did you mean 'auto'?"),
+        ("resources.layout=aut", "no layout 'aut' (did you mean 'auto'?)"),
     ],
 )
 def test_plan_refuses_what_cannot_be_chosen(tmp_path: Path, change: str, problem: str) -> None:

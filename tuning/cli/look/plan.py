@@ -86,7 +86,7 @@ def _plan_sweep(
         placement = compute_placement(spec.resources, nodes)
     reads_datasets = resolve(spec.trainable).reads_datasets
     print_lines(console, *_placement_lines(placement, nodes, reads_datasets))
-    print_lines(console, *layout_lines(spec, sampled))
+    print_lines(console, *layout_lines(spec, sampled, storage))
     check_gpu_budget(spec.budget, placement)
     print_lines(console, *cost_lines(spec, sampled, storage))
     print_lines(console, _forecast(spec, storage, placement.concurrency))
@@ -118,19 +118,24 @@ def _placement_lines(
         yield f"Ray Data   {problem}"
 
 
-def layout_lines(spec: SweepSpec, sampled: list[dict[str, Any]]) -> Iterator[str]:
+def layout_lines(
+    spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None
+) -> Iterator[str]:
     """With `layout: auto`: those of the configuration that needs most, and which are taken."""
     from tuning.controller.resources.layouts import choice_of
+    from tuning.controller.resources.probes import Probes
     from tuning.controller.resources.worker_memory import gib, worker_memory
+    from tuning.controller.sweep_dir.folder import resolve_storage
 
     memory = worker_memory(spec.resources) if spec.resources.chooses_layout else None
     if memory is None:
         return
-    choices = [choice_of(spec, spec.nest(params), memory) for params in sampled]
+    probes = Probes(resolve_storage(storage or spec.storage).root)
+    choices = [probes.add_to(choice_of(spec, spec.nest(p), memory)) for p in sampled]
     taken = Counter(c.taken.layout.as_written() for c in choices if c.taken)
     of = ", ".join(f"{layout} by {number}" for layout, number in taken.most_common())
     yield f"layout     auto: taken {of} of {len(choices)} configurations, with {memory} a worker"
-    largest = max(choices, key=lambda c: c.taken.memory.weights * c.taken.ranks if c.taken else 0)
+    largest = max(choices, key=lambda choice: min(one.memory.peak for one in choice.sized))
     for one in largest.sized[:_MOST_LAYOUTS]:
         mark = "taken" if one is largest.taken else "fits" if one in largest.fitting else "too much"
         m, layout = one.memory, one.layout.as_written()

@@ -149,11 +149,9 @@ class LineView(View):
         super().trial_started(record)
         params = " ".join(f"{k}={setting(v)}" for k, v in record.params.items())
         attempt = f" attempt {len(record.attempts)}" if len(record.attempts) > 1 else ""
-        if self.progress.spec.resources.elastic and record.attempts:
-            ranks = record.attempts[-1].workers
-            attempt += f" with {ranks} worker{'s' * (ranks != 1)}"
-        if record.attempts and (layout := record.attempts[-1].layout) is not None:
-            attempt += f" as {layout.resolve(record.attempts[-1].workers).as_written()}"
+        last = record.attempts[-1] if record.attempts else None
+        if last and (self.progress.spec.resources.elastic or last.layout):
+            attempt += f" with {last.ranks}"
         where = record.attempts[-1].where if record.attempts else ""
         self.show_message(f"{record.id} started{attempt}  {params}{f' ({where})' * bool(where)}")
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from search_spaces.spec.layout import Layout
@@ -34,15 +34,22 @@ class Choice:
     Attributes:
         sized: all that work, those of the most workers first, and of these the preferred one.
         memory: of a worker.
+        fastest: layouts of some numbers of workers that are known to be the fastest.
     """
 
     sized: tuple[Sized, ...]
     memory: WorkerMemory
+    fastest: Mapping[int, Layout] = field(default_factory=dict)
 
     @property
     def fitting(self) -> list[Sized]:
-        """Those that fit the memory."""
-        return that_fit(self.sized, self.memory)
+        """Those that fit the memory; of each number of workers the fastest first, if it is known.
+
+        Else the preferred one is first.
+        """
+        fit = [one for one in self.sized if one.memory.peak <= self.memory.bytes]
+        known = self.fastest
+        return sorted(fit, key=lambda one: (-one.ranks, one.layout != known.get(one.ranks)))
 
     @property
     def taken(self) -> Sized | None:
@@ -74,6 +81,14 @@ def choice_of(spec: SweepSpec, config: Mapping[str, Any], memory: WorkerMemory) 
     counts = range(resources.max_workers, resources.min_workers - 1, -1)
     found = (layouts_of(checked, trainable.axes, n, on_gpu=memory.on_gpu) for n in counts)
     return Choice(tuple(one for sized in found for one in sized), memory)
+
+
+def largest_choice(
+    spec: SweepSpec, sampled: Sequence[Mapping[str, Any]], memory: WorkerMemory
+) -> tuple[Mapping[str, Any], Choice]:
+    """The checked parameters whose layouts need most memory, and the layouts."""
+    choices = [(params, choice_of(spec, spec.nest(params), memory)) for params in sampled]
+    return max(choices, key=lambda pair: min(one.memory.peak for one in pair[1].sized))
 
 
 def taken_layout(spec: SweepSpec, params: Mapping[str, Any]) -> Layout | None:
@@ -112,8 +127,3 @@ def layouts_of(
 def _preference(layout: Layout) -> tuple[int, ...]:
     shards = 0 if layout.dp_shard == 1 else 1 if layout.dp_replicate == 1 else 2
     return layout.model_parallel, shards, -layout.dp_shard, layout.ep, layout.cp, layout.pp
-
-
-def that_fit(sized: Iterable[Sized], memory: WorkerMemory) -> list[Sized]:
-    """Those that need no more than a worker has; their order stays."""
-    return [one for one in sized if one.memory.peak <= memory.bytes]

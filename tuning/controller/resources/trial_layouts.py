@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from pathlib import Path
 
 from results.records.failures import Remedy
 from results.records.trial import TrialRecord
@@ -11,6 +12,7 @@ from search_spaces.errors import UserError
 from search_spaces.spec.layout import Layout, LayoutSpec
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.resources.layouts import Choice, choice_of
+from tuning.controller.resources.probes import Probes
 from tuning.controller.resources.worker_memory import WorkerMemory, worker_memory
 
 NO_MEMORY = (
@@ -59,9 +61,9 @@ class TrialLayouts:
 class ChosenLayouts(TrialLayouts):
     """An attempt has the first layout that fits; after out of memory, one that needs less."""
 
-    def __init__(self, spec: SweepSpec, memory: WorkerMemory) -> None:
+    def __init__(self, spec: SweepSpec, memory: WorkerMemory, probes: Probes) -> None:
         super().__init__(spec)
-        self._memory = memory
+        self._memory, self._probes = memory, probes
         self._known: dict[str, Choice] = {}
 
     def fewest_workers(self, record: TrialRecord) -> int | None:
@@ -118,12 +120,16 @@ class ChosenLayouts(TrialLayouts):
             if len(self._known) >= _KNOWN:
                 self._known.clear()
             found = choice_of(self._spec, {**record.config, **record.adjusted}, self._memory)
-            self._known[config] = found
+            self._known[config] = self._probes.add_to(found)
         return self._known[config]
 
 
-def trial_layouts(spec: SweepSpec) -> TrialLayouts:
+def trial_layouts(spec: SweepSpec, storage: Path) -> TrialLayouts:
     """Chooses the layouts of a sweep's attempts.
+
+    Args:
+        spec: of the sweep.
+        storage: where `tune probe` keeps what it has found.
 
     Raises:
         UserError: `auto` does not know the memory of a worker.
@@ -133,7 +139,7 @@ def trial_layouts(spec: SweepSpec) -> TrialLayouts:
     memory = worker_memory(spec.resources)
     if memory is None:
         raise UserError(f"resources.layout: {NO_MEMORY}")
-    return ChosenLayouts(spec, memory)
+    return ChosenLayouts(spec, memory, Probes(storage))
 
 
 def layout_of(record: TrialRecord, attempt: int = -1) -> Layout | None:
