@@ -135,7 +135,7 @@ class SweepController:
                 return None
             record, allocation = following
             if allocation is None:
-                self._refuse(record)
+                self.lifecycle.refuse(record, self.layouts.problem(record))
                 continue
             found = None if record.attempts else self.reuse.find(record)
             if found is None:
@@ -146,13 +146,6 @@ class SweepController:
                 )
             self.lifecycle.reuse(record, found)
         return None
-
-    def _refuse(self, record: TrialRecord) -> None:
-        """End a trial whose model fits no layout: an attempt would run out of memory."""
-        self.table.save(record)
-        reason = f"{Remedy.INFEASIBLE}: {self.layouts.problem(record)}"
-        step = self.table.last_step(record.id)
-        self.lifecycle.finish(record.id, TrialState.FAILED, reason, step)
 
     @contextmanager
     def batched(self, *, records_later: bool = False) -> Iterator[None]:
