@@ -32,11 +32,6 @@ def layout_memory(config: Any, layout: Layout, *, on_gpu: bool) -> RankMemory | 
         optimizer=config.optimizer,
         on_gpu=on_gpu,
     )
-    return step_memory(step, layout)
-
-
-def step_memory(step: Step, layout: Layout) -> RankMemory:
-    """What the rank needs that needs most."""
     ranks = (rank_memory(step, layout, stage) for stage in range(layout.pp))
     return max(ranks, key=lambda memory: memory.peak)
 
@@ -57,6 +52,8 @@ def _shape(config: Any) -> dict[str, Any] | None:
         }
     told = description_of(config.model_name_or_path)
     if told.get("model_type") not in PIPELINED:
+        return None
+    if told.get("head_dim") not in (None, told["hidden_size"] // told["num_attention_heads"]):
         return None
     return {
         "width": told["hidden_size"],

@@ -86,7 +86,7 @@ def _plan_sweep(
         placement = compute_placement(spec.resources, nodes)
     reads_datasets = resolve(spec.trainable).reads_datasets
     print_lines(console, *_placement_lines(placement, nodes, reads_datasets))
-    print_lines(console, *layout_lines(spec, sampled, storage))
+    print_lines(console, *layout_lines(spec, sampled, storage, placement.worker_slots))
     check_gpu_budget(spec.budget, placement)
     print_lines(console, *cost_lines(spec, sampled, storage))
     print_lines(console, _forecast(spec, storage, placement.concurrency))
@@ -119,9 +119,16 @@ def _placement_lines(
 
 
 def layout_lines(
-    spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None
+    spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None, slots: int
 ) -> Iterator[str]:
-    """With `layout: auto`: those of the configuration that needs most, and which are taken."""
+    """With `layout: auto`: those of the configuration that needs most, and which are taken.
+
+    Args:
+        spec: of the sweep.
+        sampled: checked parameters.
+        storage: of sweeps; None: that of the spec.
+        slots: workers that fit the cluster.
+    """
     from tuning.controller.resources.layouts import choice_of
     from tuning.controller.resources.probes import Probes
     from tuning.controller.resources.worker_memory import gib, worker_memory
@@ -141,6 +148,8 @@ def layout_lines(
         m, layout = one.memory, one.layout.as_written()
         parts = f"weights {gib(m.weights)}, activations {gib(m.activations)}"
         yield f"           {layout}: {gib(m.peak)} a rank, {mark} ({parts})"
+    if (fewest := min(one.ranks for one in largest.fitting)) > slots:
+        yield f"           it needs {fewest} workers, and this cluster has room for {slots}"
 
 
 def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -115,13 +116,20 @@ def layouts_of(
     Returns:
         An empty list if none works, or if the memory is not known.
     """
-    copies, found = Layout(dp_replicate=workers), []
-    for layout in sorted([copies, *copies.neighbours(axes)], key=_preference):
+    found = []
+    for layout in _in_order(workers, tuple(axes)):
         if config.validate_layout(layout) or config.validate_workers([layout.data_parallel]):
             continue
         memory = config.layout_memory(layout, on_gpu=on_gpu)
         found += [] if memory is None else [Sized(layout, memory)]
     return found
+
+
+@functools.lru_cache(maxsize=256)
+def _in_order(workers: int, axes: tuple[str, ...]) -> list[Layout]:
+    """All layouts of so many workers, the preferred one first."""
+    copies = Layout(dp_replicate=workers)
+    return sorted([copies, *copies.neighbours(axes)], key=_preference)
 
 
 def _preference(layout: Layout) -> tuple[int, ...]:
