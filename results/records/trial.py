@@ -100,7 +100,7 @@ class Attempt(_Model):
     all_reports: str = ""
 
     @property
-    def ranks(self) -> str:
+    def workers_and_layout(self) -> str:
         """The number of its workers and their layout, if that was chosen for it, in words."""
         text = f"{self.workers} worker{'s' * (self.workers != 1)}"
         if self.layout is None or self.workers == 1:

@@ -91,7 +91,7 @@ def _check_reproducible(paths: SweepPaths, record: TrialRecord, then: Sequence[R
             f"{paths.name}: trial {record.id} inherited the weights of {taken.donor} at step "
             f"{taken.donor_step}, so it cannot be run again by itself"
         )
-    if len(ranks := sorted({a.ranks for a in record.attempts})) > 1:
+    if len(ranks := sorted({a.workers_and_layout for a in record.attempts})) > 1:
         raise UserError(
             f"{paths.name}: trial {record.id} ran with {' and '.join(ranks)}, one after the other: "
             "sums in another order differ in the last bits"

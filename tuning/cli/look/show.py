@@ -235,7 +235,7 @@ def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
     spent = f"took {duration(attempt.seconds)}" if attempt.ended else "has not ended"
     remedy = f"{attempt.remedy}: " if attempt.remedy else ""
     error = f": {remedy}{attempt.error}" if attempt.error else ""
-    yield f"attempt {attempt.number} {spent} with {attempt.ranks}{error}"
+    yield f"attempt {attempt.number} {spent} with {attempt.workers_and_layout}{error}"
     if attempt.waited:
         yield f"  waited {duration(attempt.waited)} for its workers"
     if attempt.where:

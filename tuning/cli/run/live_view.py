@@ -151,7 +151,7 @@ class LineView(View):
         attempt = f" attempt {len(record.attempts)}" if len(record.attempts) > 1 else ""
         last = record.attempts[-1] if record.attempts else None
         if last and (self.progress.spec.resources.elastic or last.layout):
-            attempt += f" with {last.ranks}"
+            attempt += f" with {last.workers_and_layout}"
         where = record.attempts[-1].where if record.attempts else ""
         self.show_message(f"{record.id} started{attempt}  {params}{f' ({where})' * bool(where)}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 import subprocess
 from dataclasses import dataclass
@@ -40,7 +41,7 @@ def worker_memory(resources: ResourcesSpec) -> WorkerMemory | None:
     Of a GPU, CUDA and NCCL take some. None: neither is known.
     """
     share = resources.gpus_per_worker
-    gpus = [] if share == 0 else gpu_memories()
+    gpus = () if share == 0 else gpu_memories()
     on_gpu = bool(gpus) if share == "auto" else share > 0
     if resources.memory_per_worker is not None:
         return WorkerMemory(int(resources.memory_per_worker * 2**30), on_gpu)
@@ -51,14 +52,15 @@ def worker_memory(resources: ResourcesSpec) -> WorkerMemory | None:
     return WorkerMemory(int(tensors_share(part, total) * total), on_gpu)
 
 
-def gpu_memories() -> list[int]:
+@functools.cache
+def gpu_memories() -> tuple[int, ...]:
     """Bytes of each GPU of this machine, without a start of CUDA in this process."""
     if shutil.which(_LIST_GPUS[0]) is None:
-        return []
+        return ()
     try:
         told = subprocess.run(
             _LIST_GPUS, capture_output=True, text=True, timeout=_ANSWER_S, check=True
         ).stdout
-        return [int(line) * 2**20 for line in told.split()]
+        return tuple(int(line) * 2**20 for line in told.split())
     except (OSError, subprocess.SubprocessError, ValueError):  # no driver, or `[N/A]`
-        return []
+        return ()
