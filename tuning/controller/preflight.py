@@ -28,7 +28,7 @@ from search_spaces.spec.layout import DDP, Layout
 from search_spaces.spec.search import ONE_METRIC
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 from trainables.registry import resolve
-from tuning.controller.resources.layouts import choice_of
+from tuning.controller.resources.layouts import choice_of, first_fitting
 from tuning.controller.resources.trial_layouts import NO_MEMORY
 from tuning.controller.resources.worker_memory import worker_memory
 
@@ -242,8 +242,8 @@ def _choice_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tup
         if checked.layout_memory(Layout(), on_gpu=memory.on_gpu) is None:
             problem = f"auto does not know the memory of this {spec.trainable}; write the axes"
             return [(place, problem)]
-        if (choice := choice_of(spec, config, memory)).taken is None:
-            return [(place, choice.problem)]
+        if first_fitting(spec, config, memory) is None:
+            return [(place, choice_of(spec, config, memory).problem)]
     return []
 
 

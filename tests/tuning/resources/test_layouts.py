@@ -75,7 +75,7 @@ def test_every_layout_that_is_listed_works(config: dict[str, Any], workers: int)
 
 def test_order_of_preference() -> None:
     config = CausalLMConfig(num_layers=4, num_heads=4, batch_size=32)
-    found = layouts_of(config, CausalLM.axes, 4, on_gpu=False)
+    found = list(layouts_of(config, CausalLM.axes, 4, on_gpu=False))
     assert [one.layout.as_written() for one in found][:6] == [
         "{dp_replicate: 4}",
         "{dp_shard: 4}",

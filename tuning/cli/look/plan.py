@@ -129,7 +129,7 @@ def layout_lines(
         storage: of sweeps; None: that of the spec.
         slots: workers that fit the cluster.
     """
-    from tuning.controller.resources.layouts import choice_of
+    from tuning.controller.resources.layouts import choice_of, first_fitting, largest_choice
     from tuning.controller.resources.probes import Probes
     from tuning.controller.resources.worker_memory import gib, worker_memory
     from tuning.controller.sweep_dir.folder import resolve_storage
@@ -138,16 +138,20 @@ def layout_lines(
     if memory is None:
         return
     probes = Probes(resolve_storage(storage or spec.storage).root)
-    choices = [probes.add_to(choice_of(spec, spec.nest(p), memory)) for p in sampled]
-    taken = Counter(c.taken.layout.as_written() for c in choices if c.taken)
+    taken = Counter[str]()
+    for config in map(spec.nest, sampled):
+        layout = first_fitting(spec, config, memory)
+        if probes.exist and (known := probes.add_to(choice_of(spec, config, memory)).taken):
+            layout = known.layout
+        taken.update([layout.as_written()] if layout else [])
     of = ", ".join(f"{layout} by {number}" for layout, number in taken.most_common())
-    yield f"layout     auto: taken {of} of {len(choices)} configurations, with {memory} a worker"
-    largest = max(choices, key=lambda choice: min(one.memory.peak for one in choice.sized))
+    yield f"layout     auto: taken {of} of {len(sampled)} configurations, with {memory} a worker"
+    largest = probes.add_to(largest_choice(spec, sampled, memory)[1])
     for one in largest.sized[:_MOST_LAYOUTS]:
         mark = "taken" if one is largest.taken else "fits" if one in largest.fitting else "too much"
-        m, layout = one.memory, one.layout.as_written()
+        m, name = one.memory, one.layout.as_written()
         parts = f"weights {gib(m.weights)}, activations {gib(m.activations)}"
-        yield f"           {layout}: {gib(m.peak)} a rank, {mark} ({parts})"
+        yield f"           {name}: {gib(m.peak)} a rank, {mark} ({parts})"
     if (fewest := min(one.ranks for one in largest.fitting)) > slots:
         yield f"           it needs {fewest} workers, and this cluster has room for {slots}"
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from search_spaces.spec.layout import Layout
+from search_spaces.spec.layout import AXES, Layout
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import TrainableConfig
 from trainables.parallel.footprint import RankMemory
@@ -77,52 +77,66 @@ class Choice:
 
 def choice_of(spec: SweepSpec, config: Mapping[str, Any], memory: WorkerMemory) -> Choice:
     """The layouts of a valid configuration of a sweep."""
+    return Choice(tuple(sized_layouts(spec, config, memory)), memory)
+
+
+def sized_layouts(
+    spec: SweepSpec, config: Mapping[str, Any], memory: WorkerMemory
+) -> Iterator[Sized]:
+    """The layouts of a valid configuration one by one, in the order of a `Choice`."""
     trainable, resources = resolve(spec.trainable), spec.resources
     checked = trainable.Config.model_validate(dict(config))
-    counts = range(resources.max_workers, resources.min_workers - 1, -1)
-    found = (layouts_of(checked, trainable.axes, n, on_gpu=memory.on_gpu) for n in counts)
-    return Choice(tuple(one for sized in found for one in sized), memory)
+    for workers in range(resources.max_workers, resources.min_workers - 1, -1):
+        yield from layouts_of(checked, trainable.axes, workers, on_gpu=memory.on_gpu)
 
 
 def largest_choice(
     spec: SweepSpec, sampled: Sequence[Mapping[str, Any]], memory: WorkerMemory
 ) -> tuple[Mapping[str, Any], Choice]:
-    """The checked parameters whose layouts need most memory, and the layouts."""
-    choices = [(params, choice_of(spec, spec.nest(params), memory)) for params in sampled]
-    return max(choices, key=lambda pair: min(one.memory.peak for one in pair[1].sized))
+    """The checked parameters whose preferred layout needs most memory, and their layouts."""
+
+    def needed(params: Mapping[str, Any]) -> int:
+        return next(sized_layouts(spec, spec.nest(params), memory)).memory.peak
+
+    params = max(sampled, key=needed)
+    return params, choice_of(spec, spec.nest(params), memory)
 
 
 def taken_layout(spec: SweepSpec, params: Mapping[str, Any]) -> Layout | None:
     """With `auto`, the layout that checked parameters take where the most workers are free."""
     memory = worker_memory(spec.resources) if spec.resources.chooses_layout else None
-    taken = None if memory is None else choice_of(spec, spec.nest(params), memory).taken
-    return None if taken is None else taken.layout
+    return None if memory is None else first_fitting(spec, spec.nest(params), memory)
+
+
+def first_fitting(
+    spec: SweepSpec, config: Mapping[str, Any], memory: WorkerMemory
+) -> Layout | None:
+    """The first layout of a valid configuration that fits; None: none does."""
+    found = (o for o in sized_layouts(spec, config, memory) if o.memory.peak <= memory.bytes)
+    return next((one.layout for one in found), None)
 
 
 def layouts_of(
     config: TrainableConfig, axes: Sequence[str], workers: int, *, on_gpu: bool
-) -> list[Sized]:
+) -> Iterator[Sized]:
     """The layouts of so many workers that work for a configuration, the preferred one first.
 
     Fewer ranks that share the samples come first; then copies of the model (DDP), one shared copy
-    (FSDP), and several shared ones (HSDP); then `tp`, `pp` and `cp`.
+    (FSDP), and several shared ones (HSDP); then `tp`, `pp` and `cp`. There is none if the memory is
+    not known, and `ep` is 1: that of experts is not known.
 
     Args:
         config: of a trial.
         axes: that its training code follows.
         workers: ranks of the trial.
         on_gpu: whether they have GPUs.
-
-    Returns:
-        An empty list if none works, or if the memory is not known.
     """
-    found = []
-    for layout in _in_order(workers, tuple(axes)):
+    for layout in _in_order(workers, tuple(name for name in AXES if name in axes)):
         if config.validate_layout(layout) or config.validate_workers([layout.data_parallel]):
             continue
         memory = config.layout_memory(layout, on_gpu=on_gpu)
-        found += [] if memory is None else [Sized(layout, memory)]
-    return found
+        if memory is not None:
+            yield Sized(layout, memory)
 
 
 @functools.lru_cache(maxsize=256)
@@ -134,4 +148,4 @@ def _in_order(workers: int, axes: tuple[str, ...]) -> list[Layout]:
 
 def _preference(layout: Layout) -> tuple[int, ...]:
     shards = 0 if layout.dp_shard == 1 else 1 if layout.dp_replicate == 1 else 2
-    return layout.model_parallel, shards, -layout.dp_shard, layout.ep, layout.cp, layout.pp
+    return layout.model_parallel, shards, -layout.dp_shard, layout.cp, layout.pp

@@ -30,6 +30,11 @@ class Probes:
     def __init__(self, storage: Path) -> None:
         self._folder = Storage(storage).probes
 
+    @property
+    def exist(self) -> bool:
+        """Whether anything was measured."""
+        return self._folder.is_dir()
+
     def add_to(self, choice: Choice) -> Choice:
         """The choice with the layouts that were measured to be the fastest."""
         counts = {one.ranks for one in choice.sized}
