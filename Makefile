@@ -55,9 +55,10 @@ bench: setup
 chaos: setup
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-# Two hosts on this machine, and faults of the network between them: Linux, as root.
+# Two hosts on this machine, and faults of the network between them; Slurm, Prometheus and PostgreSQL:
+# Linux, as root. What is skipped says at the end which program it needs.
 cluster: setup
-	$(BIN)/python -m pytest tests/cluster
+	$(BIN)/python -m pytest -rs tests/cluster
 
 # On a machine with a CUDA device: docs/performance.md, "On a GPU".
 gpu: setup

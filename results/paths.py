@@ -301,6 +301,11 @@ class SweepPaths:
         return self.root / "job.json"
 
     @property
+    def manifests(self) -> Path:
+        """`k8s/`: what Kubernetes was given."""
+        return self.root / "k8s"
+
+    @property
     def job_script(self) -> Path:
         """`job.sh`: what the engine runs."""
         return self.root / "job.sh"

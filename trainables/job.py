@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -92,8 +93,15 @@ class TrialJob:
 
     @property
     def superseded(self) -> bool:
-        """Whether a newer attempt has begun, so that this one is an orphan and must not write."""
-        return self.paths.attempt(self.attempt + 1).exists()
+        """Whether a newer attempt has begun, so that this one is an orphan and must not write.
+
+        The folder is listed, because NFS remembers for a minute that a file did not exist.
+        """
+        newer = self.paths.attempt(self.attempt + 1)
+        try:
+            return newer.name in os.listdir(newer.parent)
+        except FileNotFoundError:
+            return False
 
     def protected(self, steps: Sequence[int]) -> frozenset[int]:
         """Which of these steps (ascending) keep their checkpoints."""

@@ -109,6 +109,18 @@ PRIVATE: dict[str, str] = {
     "ray._private.state:state": "attribute",
     "ray._private.state:GlobalState.get_draining_nodes": "(self)",
     "ray._private.worker:global_worker": "attribute",
+    # launch/fresh/node_watch.py asks for it in the controller's process, without an actor.
+    "ray.train.v2._internal.execution.callback:WorkerGroupCallback": "()",
+    "ray.train.v2._internal.execution.callback:WorkerGroupCallback.after_worker_group_start": (
+        "(self, worker_group)"
+    ),
+    "ray.train.v2._internal.execution.preemption:PreemptionWatcher": (
+        "(node_to_ranks, poll_interval_s=5.0, worker_actors_by_rank=None)"
+    ),
+    "ray.train.v2._internal.execution.preemption:PreemptionWatcher.get_latest_preemption_info": (
+        "(self)"
+    ),
+    "ray.train.v2._internal.execution.worker_group.worker_group:WorkerGroup.get_workers": "(self)",
     # launch/ray_train.py tells a rank that died from ranks that noticed it.
     "ray.train.v2._internal.exceptions:WorkerHealthCheckFailedError.health_check_failure": (
         "attribute"

@@ -18,6 +18,7 @@ from trainables.checkpointing.uploads import restore_newest
 from trainables.deprecation import WORKER, with_old_names
 from trainables.job import Answer, Channel, TrialJob, as_number
 from trainables.parallel.mesh import Mesh
+from trainables.runtime.leave_check import LeaveCheck
 from trainables.runtime.phase_times import PhaseTimes
 from trainables.runtime.preemption import Preempted, preemption_reason, preemption_requested
 from trainables.runtime.provenance import ProvenanceRecorder
@@ -59,11 +60,13 @@ class Worker:
     _sampler: Sampler = field(init=False)
     _watchdog: Watchdog = field(init=False)
     _loading: tuple[float, Manifest] | None = field(default=None, init=False)
+    _leaves: LeaveCheck = field(init=False)
 
     def __post_init__(self) -> None:
         self.mesh = Mesh(self.job.layout_on(self.world_size), self.rank, self.device)
         self._watchdog = Watchdog(self.job.hang_timeout_s)
         self._schedule = CheckpointSchedule(self.job)
+        self._leaves = LeaveCheck(self._sum_all, self.world_size)
         self._reports = ReportWriter(self.job.paths, self.job.attempt)
         self.saver = Saver(self.job, self.rank, self.world_size)
         self._provenance = ProvenanceRecorder(
@@ -179,6 +182,21 @@ class Worker:
             self.saver.drain()  # the trial can resume from here
         self._leave_if(leave and answer is Answer.CONTINUE and not ends)
         return answer
+
+    def leave_if_told(self, step: int, checkpoint: SaveFn) -> None:
+        """Between two reports: save and leave at this step if a process was asked to terminate.
+
+        For trainables whose reports are further apart than a cloud's notice. Every rank calls it
+        after each step without a report, and resumes from such a checkpoint as from another one.
+        Cheap enough for every step: the ranks ask each other about every five seconds.
+
+        Raises:
+            Preempted: the checkpoint of this step is complete.
+        """
+        if self._leaves.step():
+            self._save(step, checkpoint, wait=True)
+            self._last_step = step
+            self._leave_if(True)
 
     def heartbeat(self) -> None:
         """Tell the watchdog that this rank is alive, if the time between two reports may be long.

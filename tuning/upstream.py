@@ -5,17 +5,14 @@ each part on the installed classes, and that no other is used.
 """
 
 PRIVATE: dict[str, str] = {
-    # controller/ray_tune/patches.py keeps every free actor, and survives killed ones.
-    "ray.tune.execution.tune_controller:TuneController._actor_cache": "attribute",
+    # controller/ray_tune/listener.py replaces this manager, and what is looked up in it.
     "ray.tune.execution.tune_controller:TuneController._actor_manager": "attribute",
-    "ray.tune.execution.tune_controller:TuneController._class_cache": "attribute",
-    "ray.tune.execution.tune_controller:TuneController._actor_to_trial": "attribute",
-    "ray.tune.execution.tune_controller:TuneController._trial_to_actor": "attribute",
-    "ray.tune.execution.tune_controller:TuneController._maybe_reuse_cached_actor": "(self, trial)",
-    "ray.air.execution._internal.actor_manager:RayActorManager._actor_task_failed": (
-        "(self, tracked_actor_task, exception)"
+    "ray.air.execution._internal.actor_manager:RayActorManager"
+    "._live_actors_to_ray_actors_resources": "attribute",
+    "ray.air.execution._internal.actor_manager:RayActorManager.next": "(self, timeout=None)",
+    "ray.air.execution._internal.actor_manager:RayActorManager.add_actor": (
+        "(self, cls, kwargs, resource_request, *, on_start=None, on_stop=None, on_error=None)"
     ),
-    "ray.air.execution._internal.tracked_actor_task:TrackedActorTask._tracked_actor": "attribute",
     # controller/ray_tune/patches.py removes finished trials from these.
     "ray.tune.execution.tune_controller:TuneController._failed_trials": "attribute",
     "ray.tune.execution.tune_controller:TuneController._live_trials": "attribute",
@@ -23,12 +20,8 @@ PRIVATE: dict[str, str] = {
     "ray.tune.execution.tune_controller:TuneController._stopped_trials": "attribute",
     "ray.tune.execution.tune_controller:TuneController._trial_metadata": "attribute",
     "ray.tune.execution.tune_controller:TuneController._trials_to_cache": "attribute",
-    # controller/ray_tune/trial_actor.py makes no folder for an actor.
-    "ray.tune.trainable.trainable:Trainable._setup_logdir": "(self)",
     # controller/ray_tune/driver.py gets the controller that a scheduler is shown.
     "ray.tune.execution.tune_controller:TrialRunnerWrapper._tune_controller": "attribute",
-    # controller/ray_tune/patches.py keeps credentials out of the environment of Ray Tune's actors.
-    "ray.tune.execution.class_cache:ENV_VARS_TO_PROPAGATE": "attribute",
     # controller/ray_tune/patches.py keeps MLflow and others from being imported.
     "ray.air._internal.usage:tag_callbacks": "(callbacks)",
     # controller/ray_tune/local_cluster.py sets a token and the loopback interface.

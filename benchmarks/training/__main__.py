@@ -12,11 +12,8 @@ import importlib.util
 import json
 import os
 import platform
-import socket
-import subprocess
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -24,8 +21,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.machine import cores
-from benchmarks.training.case import RESULT, TURN, Case, Result, write_text
+from benchmarks.training.case import Case, Result, write_text
+from benchmarks.training.turns import measure
 
 GPU = (
     Case(
@@ -73,91 +70,6 @@ CPU = (
     ),
 )
 CONTENDERS = ("ours", "plain", "trainer", "trl")
-
-
-class Run:
-    """One run of a contender in new processes, one for each worker, which takes turns."""
-
-    def __init__(self, name: str, case: Case, folder: Path, workers: int, timeout_s: float) -> None:
-        self.name, self._timeout_s = name, timeout_s
-        command = [sys.executable, "-m", "benchmarks.training", "--run", name, case.dumps()]
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
-        self._log = (folder / f"{name}.log").open("w+")
-        self._ranks: list[subprocess.Popen[str]] = []
-        threads = str(max(1, cores() // workers))  # as Ray and torchrun set it: more only wait
-        for rank in range(workers):
-            ranks = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": workers, "MASTER_PORT": port}
-            env = {**os.environ, "OMP_NUM_THREADS": threads}
-            if workers > 1:
-                env |= {"MASTER_ADDR": "127.0.0.1", **{k: str(v) for k, v in ranks.items()}}
-            out = subprocess.PIPE if rank == 0 else self._log
-            self._ranks.append(
-                subprocess.Popen(
-                    [*command, str(folder)],
-                    stdin=subprocess.PIPE,
-                    stdout=out,
-                    stderr=self._log,
-                    env=env,
-                    text=True,
-                )
-            )
-
-    def turn(self) -> bool:
-        """Wait for the end of a window; whether another one follows after `go`."""
-        timer = threading.Timer(self._timeout_s, self.close)
-        timer.start()
-        try:
-            for line in self._ranks[0].stdout or ():
-                self._log.write(line)
-                if line == TURN or line.startswith(RESULT):
-                    self._last = line
-                    return line == TURN
-        finally:
-            timer.cancel()
-        self._last = ""
-        return False
-
-    def go(self) -> None:
-        """Begin the next window."""
-        for rank in self._ranks:
-            assert rank.stdin is not None
-            rank.stdin.write("\n")
-            rank.stdin.flush()
-
-    def result(self) -> Result:
-        """After the last window."""
-        if self._last:
-            return Result(**json.loads(self._last))
-        self._log.seek(0)
-        lines = self._log.read().splitlines()
-        return Result(self.name, error="\n".join(lines[-12:]) or "no result")
-
-    def close(self) -> None:
-        """Kill what is left."""
-        for rank in self._ranks:
-            rank.kill()
-
-
-def measure(
-    names: Sequence[str], case: Case, folder: Path, workers: int, timeout_s: float
-) -> list[Result]:
-    """One run of each contender, one window of each at a time.
-
-    The speed of a machine changes within seconds: windows of one turn can be compared.
-    """
-    runs = [Run(name, case, folder, workers, timeout_s) for name in names]
-    try:
-        going = [run for run in runs if run.turn()]
-        while going:
-            for run in list(going):
-                run.go()
-                if not run.turn():
-                    going.remove(run)
-        return [run.result() for run in runs]
-    finally:
-        for run in runs:
-            run.close()
 
 
 def table(case: Case, runs: dict[str, list[Result]]) -> str:
@@ -246,7 +158,7 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _machine(gpu: bool) -> str:
+def machine(gpu: bool) -> str:
     import torch
     import transformers
 
@@ -290,7 +202,7 @@ def main() -> None:
         )
         if given.json:
             given.json.write_text(json.dumps(figures, indent=1))
-    print(_machine(given.gpu))
+    print(machine(given.gpu))
 
 
 if __name__ == "__main__":

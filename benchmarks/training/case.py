@@ -29,6 +29,7 @@ class Case:
         words: in the random text.
         profile: whether ours is profiled in one more window.
         trainable: its name.
+        layout: of several workers, as a sweep file has it; empty: each has a copy of the model.
     """
 
     title: str
@@ -39,6 +40,7 @@ class Case:
     words: int = 200_000
     profile: bool = False
     trainable: str = "causal_lm"
+    layout: dict[str, int] = field(default_factory=dict)
 
     @property
     def unit(self) -> str:
@@ -83,6 +85,7 @@ class Result:
         weights: of the model.
         peak: FLOP/s of the device; None on a CPU.
         peak_memory_gib: of tensors on the GPU.
+        peaks_mib: of each rank on Linux, resident memory above that before it had a model.
         first_s: seconds of the first window: with compilation.
         error: why it did not run.
         profile: a table of kernels.
@@ -97,6 +100,7 @@ class Result:
     weights: int = 0
     peak: float | None = None
     peak_memory_gib: float | None = None
+    peaks_mib: list[float] = field(default_factory=list)
     first_s: float = 0.0
     error: str = ""
     profile: str = ""

@@ -16,9 +16,12 @@ from torch.nn import functional as F
 
 from benchmarks.training.case import TURN, Case, Result
 from benchmarks.training.problems import Problem, problem_of
+from benchmarks.training.turns import before_file, memory_mib
 from results.records.reports import Report
+from search_spaces.spec.layout import DDP, Layout, LayoutSpec
+from trainables.causal_lm.compilation import compiles
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.objective import compiles, step_flops
+from trainables.causal_lm.objective import step_flops
 from trainables.client import Rows
 from trainables.common.cross_entropy import IGNORED
 from trainables.common.precision import compute_dtype
@@ -107,20 +110,34 @@ Contender = Callable[[Case, Path, Windows, Problem, torch.device], None]
 
 def run(name: str, case: Case, folder: Path) -> Result:
     """One run of a contender; under torchrun, of this rank."""
+    return run_contender(name, CONTENDERS[name], case, folder)
+
+
+def run_contender(name: str, contender: Contender, case: Case, folder: Path) -> Result:
+    """As `run`; those whose names begin with `ours` have a model of their own."""
     rank = int(os.environ.get("RANK", "0"))
     device = torch.device("cuda", 0) if case.device == "cuda" else torch.device("cpu")
-    elsewhere = torch.device("cpu")  # our trial has a model of its own on the device
-    problem = problem_of(case, folder, elsewhere if name == "ours" else device)
+    before_file(folder, name, rank).write_text(str(memory_mib("VmRSS")))
+    problem = problem_of(case, folder, torch.device("cpu") if _has_own(name) else device)
     windows = Windows(case, problem, device)
-    CONTENDERS[name](case, folder, windows, problem, device)
-    result = windows.result
-    result.contender = name
     if rank == 0 and isinstance(problem.config, CausalLMConfig):
+        result = windows.result
         result.weights = sum(p.numel() for p in problem.model.parameters())
         result.flops_per_token = step_flops(problem.model, problem.config)
         result.attention_flops = result.flops_per_token - 6.0 * result.weights
         result.peak = peak_flops(device)
-    return result
+    if _has_own(name):  # free the weights
+        problem.optimizer.param_groups.clear()
+        problem.model.to("meta")
+    if (refs := Path("/proc/self/clear_refs")).exists():
+        refs.write_text("5")  # the most memory from now on
+    contender(case, folder, windows, problem, device)
+    windows.result.contender = name
+    return windows.result
+
+
+def _has_own(name: str) -> bool:
+    return name.startswith("ours")
 
 
 def ours(
@@ -128,7 +145,18 @@ def ours(
 ) -> None:
     """The public trainable, as `tune trial` runs it."""
     rank, size = _ranks()
-    job = TrialJob(
+    try:
+        run_trial(
+            trial_job(case, folder), windows, device, rank=rank, world_size=size, local_rank=rank
+        )
+    except Stopped:
+        return
+
+
+def trial_job(case: Case, folder: Path) -> TrialJob:
+    """A trial of a case, without checkpoints."""
+    size = _ranks()[1]
+    return TrialJob(
         trial_id="t",
         folder=str(folder / f"trial-{time.time_ns() if size == 1 else os.environ['MASTER_PORT']}"),
         trainable=case.trainable,
@@ -137,11 +165,8 @@ def ours(
         attempt=1,
         cache=str(folder / "cache"),
         checkpoint_every=10**9,
+        layout=LayoutSpec.model_validate(case.layout) if case.layout else DDP,
     )
-    try:
-        run_trial(job, windows, device, rank=rank, world_size=size, local_rank=rank)
-    except Stopped:
-        return
 
 
 def plain(
@@ -153,7 +178,9 @@ def plain(
     share, sampler = config.batch_size // size, problem.sampler(rank, size)
     schedule = torch.optim.lr_scheduler.LambdaLR(problem.optimizer, problem.factor)
     language = isinstance(config, CausalLMConfig)
-    net: Any = torch.compile(model) if language and compiles(config, model, device) else model
+    net: Any = (
+        torch.compile(model) if language and compiles(config, model, device, Layout()) else model
+    )
     if size > 1:
         net = nn.parallel.DistributedDataParallel(net)
     dtype, step = compute_dtype(config.dtype, device), 0
@@ -253,7 +280,7 @@ def _arguments(case: Case, folder: Path, problem: Problem, device: torch.device)
         lr_scheduler_type="cosine",
         optim="adamw_torch_fused",
         bf16=compute_dtype(config.dtype, device) == torch.bfloat16,
-        torch_compile=compiles(config, problem.model, device),
+        torch_compile=compiles(config, problem.model, device, Layout()),
         use_cpu=device.type == "cpu",
         logging_strategy="no",
         save_strategy="no",

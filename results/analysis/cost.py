@@ -87,8 +87,8 @@ def attempt_cost(attempt: Attempt, prices: PricesSpec | None = None) -> Cost:
     cost = Cost(hours * attempt.cpus, hours * attempt.gpus)
     if prices is None:
         return cost
-    gpu_hour = prices.of_gpu(attempt.accelerator)
-    price = cost.cpu_hours * prices.cpu_hour + cost.gpu_hours * gpu_hour
+    gpu_hour = prices.of_gpu(attempt.accelerator, attempt.spot)
+    price = cost.cpu_hours * prices.of_cpu(attempt.spot) + cost.gpu_hours * gpu_hour
     return replace(cost, cost=price, currency=prices.currency)
 
 

@@ -20,7 +20,7 @@ from results.checkpoints.checkpoint_times import CheckpointTime
 from results.metrics.histogram import Histogram
 from results.metrics.workers import Workers
 from results.paths import SweepPaths
-from results.records.environment import accelerator
+from results.records.environment import priced
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 
@@ -118,9 +118,9 @@ class SweepMetrics:
         self._note(record, report)
         if (running := self.running.get(record.id)) is not None:
             running.since, running.metrics = report.time, report.metrics
-            if running.attempt.gpus and running.attempt.accelerator is None:
-                name = accelerator(self.paths.trial(record.id), running.attempt.number)
-                running.attempt = running.attempt.model_copy(update={"accelerator": name})
+            if self.spec.prices is not None and running.attempt.accelerator is None:
+                known = priced(self.paths.trial(record.id), running.attempt.number)
+                running.attempt = running.attempt.model_copy(update=known)
 
     def trial_ended(self, record: TrialRecord) -> None:
         """An attempt ended; its trial perhaps not."""

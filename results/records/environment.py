@@ -24,6 +24,7 @@ class Environment(BaseModel):
         versions: of Python and of the libraries that affect the computation.
         hardware: device, processor, number of workers and threads.
         host: name of the machine.
+        spot: whether it is a spot machine; None if that is not known.
     """
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -33,6 +34,7 @@ class Environment(BaseModel):
     versions: dict[str, str]
     hardware: dict[str, str]
     host: str = ""
+    spot: bool | None = None
 
 
 def write(paths: TrialPaths, attempt: int, environment: Environment) -> None:
@@ -48,10 +50,14 @@ def read(paths: TrialPaths, attempt: int) -> Environment | None:
         return None
 
 
-def accelerator(paths: TrialPaths, attempt: int) -> str:
-    """The name of rank 0's GPU, as its driver names it; empty if it is not recorded."""
+def priced(paths: TrialPaths, attempt: int) -> dict[str, object]:
+    """What decides the price of an attempt, as fields of its record.
+
+    `accelerator` is the name of rank 0's GPU, as its driver names it; empty without one.
+    """
     found = read(paths, attempt)
-    return found.hardware.get("device", "") if found else ""
+    device = found.hardware.get("device", "") if found else ""
+    return {"accelerator": "" if device == "cpu" else device, "spot": found and found.spot}
 
 
 def read_some(paths: SweepPaths, records: Sequence[TrialRecord]) -> list[Environment]:
@@ -79,6 +85,8 @@ def tags(environment: Environment) -> dict[str, str]:
     named |= {f"tune.hardware.{k}": v for k, v in environment.hardware.items()}
     if environment.data is not None:
         named["tune.data"] = environment.data
+    if environment.spot is not None:
+        named["tune.spot"] = str(environment.spot).lower()
     return {**named, "tune.host": environment.host}
 
 

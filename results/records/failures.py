@@ -81,7 +81,7 @@ _HUNG = re.compile(r"^Timeout \(\d+:\d\d:\d\d", re.MULTILINE)
 """First line of the stacks that faulthandler writes after `failure.hang_timeout`."""
 
 _RULES: tuple[tuple[str, Remedy, Cause], ...] = (
-    (r"\bPreempted:", Remedy.RETRY, Cause.PREEMPTION),
+    (r"\bPreempt(ed|ionError):", Remedy.RETRY, Cause.PREEMPTION),
     (r"\bSuperseded:", Remedy.RETRY, Cause.INFRASTRUCTURE),
     (_OOM, Remedy.SHRINK, Cause.BUG),
     (r"\bFloatingPointError\b", Remedy.DIVERGED, Cause.BUG),

@@ -66,6 +66,7 @@ class Attempt(_Model):
         leak: one line about memory that the attempt left behind; its processes were replaced.
         cpus, gpus: of all workers together.
         accelerator: the name of rank 0's GPU, once it has ended; empty without one.
+        spot: whether rank 0's machine is a spot machine, once it has ended; None: not known.
         workers: number of ranks; an elastic trial changes it from attempt to attempt.
         layout: how they share the model, if that was chosen for the attempt; None: as the sweep
             file says.
@@ -90,6 +91,7 @@ class Attempt(_Model):
     cpus: float = 0.0
     gpus: float = 0.0
     accelerator: str | None = None
+    spot: bool | None = None
     workers: int = 1
     layout: LayoutSpec | None = None
     blamed: tuple[Machine, ...] = ()

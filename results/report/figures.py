@@ -93,7 +93,7 @@ def parallel_coordinates(data: SweepData) -> go.Figure | None:
         go.Parcoords(line=line, dimensions=dimensions, labelangle=-20 if slanted else 0)
     )
     margin = {"l": 90, "r": 90, "t": 110 if slanted else 60, "b": 30}
-    meta = {"min_width": 90 * len(dimensions)}  # a narrow page scrolls the plot
+    meta = {"min_width": 110 * len(dimensions)}  # a narrow page scrolls the plot
     return _styled(figure).update_layout(margin=margin, meta=meta)
 
 

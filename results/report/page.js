@@ -2,6 +2,8 @@
 "use strict";
 
 const waiting = new Map();
+/** Without a mouse a finger scrolls the page, and the buttons of a plot would cover its legend. */
+const touched = matchMedia("(hover: none)");
 
 /** Draw a figure in an element, after those that wait: the page stays responsive. */
 function drawIn(element, figure) {
@@ -28,7 +30,8 @@ function drawNow(element, figure) {
   const least = figure.layout.meta && figure.layout.meta.min_width;
   if (least) element.style.minWidth = `${least}px`;
   if (figure.layout.height) element.style.height = `${figure.layout.height}px`;
-  Plotly.react(element, figure.data, themed(figure.layout), {displaylogo: false, responsive: true});
+  const config = {displaylogo: false, responsive: true, displayModeBar: touched.matches ? false : "hover"};
+  Plotly.react(element, figure.data, themed(figure.layout), config);
 }
 
 /** The layout in the colours of the page; a zoom outlasts new data. */
@@ -38,6 +41,7 @@ function themed(layout) {
   const found = {...layout, uirevision: "same", paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)"};
   found.font = {...layout.font, color: ink};
   found.modebar = {bgcolor: "rgba(0,0,0,0)", color: line, activecolor: ink};
+  if (touched.matches) found.dragmode = false;
   for (const axis of ["xaxis", "yaxis"])
     found[axis] = {...layout[axis], gridcolor: line, zerolinecolor: line, linecolor: line, automargin: true};
   return found;

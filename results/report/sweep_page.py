@@ -104,7 +104,7 @@ def sections(data: SweepData) -> Iterator[PageSection]:
 def _workers(data: SweepData) -> PageSection:
     share = idle_share([record for record, _ in data.trials])
     notes = ["A row is a group of workers, found from the times of the attempts."]
-    notes.append(f"They have no trial in {share:.0%} of the time until their last one.")
+    notes.append(f"They wait for a trial in {share:.0%} of the time, up to their last one.")
     return PageSection("Workers by trial", notes, workers_figure(data))
 
 

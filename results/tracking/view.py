@@ -100,7 +100,7 @@ def _view(
         }
         for i, name in enumerate(metrics)
     ]
-    section = {"uuid": "tune", "name": "Sweep", "display": True, "isReordered": False}
+    section = {"uuid": "tune", "name": "Sweep", "display": True, "isReordered": False, "columns": 1}
     return {
         "searchFilter": f"tags.`{SWEEP_TAG}` = '{sweep}' and tags.`{TRIAL_TAG}` != ''",
         "orderByKey": shown[0],  # any other than the time: then children are not folded away

@@ -100,6 +100,11 @@ class Layout:
         return self.dp_shard * self.model_parallel > 1
 
     @property
+    def cuts_weights_only(self) -> bool:
+        """Whether a rank computes whole layers on its own samples, as without a layout."""
+        return self.model_parallel == self.ep == 1
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Number of ranks on each axis."""
         return {name: getattr(self, name) for name in AXES}

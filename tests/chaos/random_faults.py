@@ -42,7 +42,6 @@ PROCESSES = {
     "dashboard agent": ("ray::DashboardAgent", "dashboard/agent.py --"),
     "environment agent": ("ray::RuntimeEnvAgent", "agent/main.py --"),
     "broker": ("ray::Broker",),
-    "listener": ("ray::ResourceTrainable", "ray::TrialActor"),
     "worker": ("ray::RayTrainWorker",),
     "tracking process": ("tracking_process",),
 }

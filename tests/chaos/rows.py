@@ -39,8 +39,8 @@ ROWS = {
         "tests/ray/test_elastic.py::test_retry_elsewhere_takes_another_machine",
     ),
     "4": row_of_tests(
-        "Tune's actor, the broker or the tracking process killed",
-        "tests/ray/test_faults.py::test_death_of_actor_or_broker_costs_an_attempt",
+        "the broker or the tracking process killed",
+        "tests/ray/test_faults.py::test_death_of_the_broker_costs_an_attempt",
         "tests/tuning/tracking/test_tracking_client.py::test_tracking_client_restarts_a_killed_process_and_delivers_all",
     ),
     "5": Row(

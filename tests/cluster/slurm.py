@@ -65,7 +65,7 @@ def slurm(folder: Path, cpus: int = 2) -> Iterator[Slurm]:
     for name in ("state", "spool"):
         (folder / name).mkdir()
     host = socket.gethostname().partition(".")[0]
-    values = {"host": host, "folder": folder, "cpus": cpus, "ports": _free_ports(2)}
+    values = {"host": host, "folder": folder, "cpus": cpus, "ports": free_ports(2)}
     (folder / "slurm.conf").write_text(_CONFIG.format(**values))
     key, made = folder / "munge.key", Slurm(folder)
     key.write_bytes(os.urandom(128))
@@ -110,7 +110,8 @@ def _running(command: list[str], env: dict[str, str], log: Path) -> Iterator[Non
             daemon.terminate()
 
 
-def _free_ports(count: int) -> list[int]:
+def free_ports(count: int) -> list[int]:
+    """Ports of the loopback interface that nothing listens at."""
     with ExitStack() as stack:
         sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
         for s in sockets:

@@ -157,10 +157,10 @@ def test_one_nccl_rank_trains_like_none(
     address = f"tcp://127.0.0.1:{port}"
     dist.init_process_group("nccl", init_method=address, rank=0, world_size=1, device_id=DEVICE)
 
-    def wrapped(model: torch.nn.Module, worker: Worker) -> torch.nn.Module:
+    def wrapped(model: torch.nn.Module, worker: Worker, *settings: Any) -> torch.nn.Module:
         """As with several ranks: a single one would need no DDP."""
-        several: Any = SimpleNamespace(world_size=2, device=worker.device)
-        return data_parallel(model, several)
+        several: Any = SimpleNamespace(world_size=2, device=worker.device, mesh=worker.mesh)
+        return data_parallel(model, several, *settings)
 
     monkeypatch.setattr(loop, "data_parallel", wrapped)
     try:

@@ -25,6 +25,7 @@ from tests.chaos.pytest_rows import LOST, RECOVERY_S
 from tests.chaos.recovery import recovery_s
 from tests.ray.machines import Machines
 from tests.ray.machines import machines as several_machines
+from tuning.evaluation.reproduce import measures_process
 
 LONGEST_S = 900.0
 """Limit for one command (seconds): ten times its duration on an idle machine."""
@@ -84,11 +85,11 @@ class Tune:
         )
 
     def __call__(self, *args: str | Path, code: int = 0) -> str:
-        """Run to the end; return stdout, or stderr where exit code 2 is expected."""
+        """Run to the end; return stdout, or stderr where an error line is expected."""
         process = self.start(*args)
         out, err = process.communicate(timeout=LONGEST_S)
         assert process.returncode == code, f"exit {process.returncode}\n{out}\n{err}"
-        return err if code == 2 else out
+        return err if code in (2, 4) else out
 
     def killed_at(self, point: str, *args: str | Path) -> None:
         """Run until a fault point of the driver kills it."""
@@ -110,10 +111,10 @@ class Tune:
         return read_reports(self.paths(sweep).trial(trial), record.end_step)
 
     def values(self, sweep: str) -> dict[str, list[tuple[int, dict[str, float]]]]:
-        """Curves of all trials, without metrics that measure time."""
+        """Curves of all trials, without metrics that measure time or memory."""
         return {
             r.id: [
-                (p.step, {k: v for k, v in p.metrics.items() if not k.endswith("_per_second")})
+                (p.step, {k: v for k, v in p.metrics.items() if not measures_process(k)})
                 for p in self.curve(sweep, r.id)
             ]
             for r in self.trials(sweep)

@@ -89,9 +89,6 @@ class Faulty(Stepping):
             while not preemption_requested():
                 heard.wait(0.01)
 
-    def kills_tune_actor(self, config: Any, worker: Worker) -> None:
-        self.kill("ray::ResourceTrainable", config, worker)  # of Ray Tune
-
     def kills_broker(self, config: Any, worker: Worker) -> None:
         self.kill("ray::Broker", config, worker)
 

@@ -22,7 +22,7 @@ STEPS = 6
 KILLED = ["rank_0_is_killed", "rank_1_is_killed", "rank_1_hangs", "rank_1_is_frozen"]
 DAMAGED = ["loses_a_checkpoint", "flips_a_bit", "loses_a_manifest"]
 SURVIVED = ["is_preempted", "needs_much_memory", *DAMAGED, "loses_a_folder", *KILLED]
-BESIDE = ["kills_tune_actor", "kills_broker"]
+BESIDE = ["kills_broker"]
 KINDS = ["well", "is_poison", "diverges", *SURVIVED, *BESIDE]
 
 
@@ -99,7 +99,7 @@ def test_fault_keeps_the_curve_and_costs_one_interval(
 
 
 @pytest.mark.parametrize("kind", BESIDE)
-def test_death_of_actor_or_broker_costs_an_attempt(
+def test_death_of_the_broker_costs_an_attempt(
     sweep: Sweep, kind: str, record_property: Callable[[str, object], None]
 ) -> None:
     record, paths = sweep.trials[kind], sweep.tune.paths("faulty")
@@ -120,7 +120,6 @@ def test_death_of_actor_or_broker_costs_an_attempt(
         ("rank_1_is_killed", Remedy.RETRY, Cause.INFRASTRUCTURE),
         ("rank_1_hangs", Remedy.RETRY, Cause.BUG),
         ("rank_1_is_frozen", Remedy.RETRY, Cause.BUG),
-        ("kills_tune_actor", Remedy.RETRY, Cause.INFRASTRUCTURE),
         ("is_preempted", Remedy.RETRY, Cause.PREEMPTION),
         ("is_poison", Remedy.RETRY, Cause.BUG),
         ("needs_much_memory", Remedy.SHRINK, Cause.BUG),

@@ -48,7 +48,7 @@ def test_sigterm_to_the_process_group_saves_and_stops(own: Tune) -> None:
 
 def test_ray_that_does_not_start_is_one_line(own: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ENV, "RAY_GCS_SERVER_PORT", "1x")
-    err = own("run", "own.yaml", code=2)
+    err = own("run", "own.yaml", code=4)
     assert "trying once more" in err
     last = err.splitlines()[-1]
     assert last.startswith("Ray does not start on this machine: ")

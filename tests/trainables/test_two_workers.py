@@ -76,6 +76,15 @@ def two(request: pytest.FixtureRequest, trained: tuple[Path, list[Any]]) -> Trai
     return Trained(request.param, folder, [curves[request.param] for curves in ranks])
 
 
+def test_both_ranks_leave_between_two_reports_and_resume_bit_for_bit(
+    trained: tuple[Path, list[dict[str, Any]]],
+) -> None:
+    folder, (first, _) = trained
+    assert first["left"][0] == first["causal_lm"][0], "at step 5 of 6; reports are at 2, 4 and 6"
+    paths = TrialPaths(folder / "left")
+    assert 5 in paths.checkpoint_steps()
+
+
 def test_every_rank_counts_its_wait_for_gradients(two: Trained) -> None:
     samples = list(read_samples(two.paths("whole"), 1))
     assert {s.rank for s in samples} == {0, 1}

@@ -23,7 +23,6 @@ class FakePool:
         self.busy: list[str] = []
         self.cancelled, self.machine_ids = 0, dict[str, list[str]]()
         self.broker_died = self.more = False
-        self.failure: str | None = None
 
     def start(self, job: TrialJob) -> None:
         self.free = max(0, self.free - 1)
@@ -47,9 +46,6 @@ class FakePool:
 
     def is_alive(self) -> bool:
         return not self.broker_died
-
-    def failure_reason(self, key: str, wait_s: float) -> str | None:
-        return self.failure
 
     def machines(self) -> dict[str, list[str]]:
         return self.machine_ids

@@ -165,7 +165,7 @@ class CausalLMConfig(DataParallelConfig):
     compile: Literal["auto", True, False] = Field(
         "auto",
         description="whether torch.compile compiles the training step (about a minute per attempt)."
-        " auto: on a GPU, from 10 million weights on, unless a layout spreads them",
+        " auto: on a GPU, from 10 million weights on, unless ranks of a layout share layers",
     )
     activation_checkpointing: bool = Field(
         False,
@@ -305,7 +305,7 @@ class CausalLMConfig(DataParallelConfig):
         whole_only = {
             "optimizer": "muon" if self.optimizer == "muon" else None,
             "dtype": "float16" if self.dtype == "float16" else None,
-            "compile": "True" if self.compile is True else None,
+            "compile": "True" if self.compile is True and not self.compiles_on(layout) else None,
             "lora": "" if self.lora is not None and layout.tp > 1 else None,
         }
         given = {name: value for name, value in whole_only.items() if value is not None}
@@ -319,11 +319,15 @@ class CausalLMConfig(DataParallelConfig):
         """Of a plain Llama whose weights are all trained; None for others."""
         return layout_memory(self, layout, on_gpu=on_gpu)
 
+    def compiles_on(self, layout: Layout) -> bool:
+        """Whether `torch.compile` takes the blocks of a rank: whole ones, without experts, whose
+        balance is read from outside."""
+        return not layout.shares_model or (layout.cuts_weights_only and self.experts is None)
+
     @property
     def not_in_pipelines(self) -> dict[str, object]:
         """Fields that exclude `pp` if they have a value."""
         return {
-            "experts": "a mixture of experts" if self.experts is not None else None,
             "micro_batch_size": self.micro_batch_size,  # layout.microbatches is that
             "model_name_or_path": unknown_type(self.model_name_or_path),
         }

@@ -10,7 +10,7 @@ from typing import Any
 from search_spaces.spec.layout import Layout
 from trainables.common.experts import ExpertsConfig
 
-PIPELINED = ("llama", "mistral", "qwen2", "qwen3")
+PIPELINED = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
 """Types of models of `transformers` whose layers, and nothing else, are between the embedding and
 the last norm."""
 _CUT = ("num_heads", "num_attention_heads", "num_key_value_heads", "intermediate_size")

@@ -14,7 +14,9 @@ import torch
 from torch import nn
 
 from trainables.base import Split
+from trainables.causal_lm.compilation import compile_blocks, compiles
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.losses import copy_losses, load_losses
 from trainables.causal_lm.model import (
     load_model,
     new_model,
@@ -23,7 +25,6 @@ from trainables.causal_lm.model import (
     save_tokenizer,
 )
 from trainables.causal_lm.objective import (
-    compiles,
     recompute_activations,
     spread_or_place,
     stage_inputs,
@@ -71,6 +72,7 @@ def train_task(task: Task, worker: Worker) -> None:
         worker.heartbeat()
         final = step == config.max_steps
         if step % config.eval_every and not final:
+            worker.leave_if_told(step, run.save)
             continue
         metrics = run.metrics()
         answer = worker.report(step=step, metrics=metrics, checkpoint=run.save, final=final)
@@ -88,6 +90,7 @@ class Run:
         model: whole, as it is before ranks share it.
         lineage: digest of its initial weights.
         step: that have been trained.
+        losses: of the updates since the last report.
     """
 
     task: Task
@@ -101,7 +104,7 @@ class Run:
     dtype: torch.dtype = field(init=False)
     scaler: LossScaler = field(init=False)
     sampler: Sampler = field(init=False)
-    _losses: list[torch.Tensor] = field(default_factory=list, init=False)
+    losses: list[torch.Tensor] = field(default_factory=list)
     _norm: torch.Tensor = field(init=False)
     _tokens: int = field(default=0, init=False)
     _skipped: dict[str, float] = field(init=False)
@@ -131,11 +134,14 @@ class Run:
 
     def _placed(self) -> nn.Module:
         """The loss on this rank's device, where all ranks compute all layers."""
-        config, worker = self.config, self.worker
-        spread_or_place(self.model, config, worker.mesh, worker.device)
+        config, worker, mesh = self.config, self.worker, self.worker.mesh
+        compiled = compiles(config, self.model, worker.device, mesh.layout)
+        if compiled and mesh.is_sharded:
+            compile_blocks(self.model)
+        spread_or_place(self.model, config, mesh, worker.device)
         self.model.train()
         loss = self.task.loss(self.model)
-        if not worker.mesh.is_sharded and compiles(config, self.model, worker.device):
+        if compiled and not mesh.is_sharded:
             loss.compile(dynamic=False)
         return data_parallel(loss, worker, config.communication)
 
@@ -177,16 +183,16 @@ class Run:
         mesh = self.worker.mesh
         self._norm = self.scaler.step(self.optimizer, self.model.parameters(), limit, mesh)
         self.optimizer.zero_grad()
-        self._losses.append(loss)
+        self.losses.append(loss)
 
     def metrics(self) -> dict[str, float]:
         """Metrics of a report; those of evaluation are over the tokens of all ranks."""
-        train_loss = float(torch.stack(self._losses).cpu().double().mean())  # waits for the device
+        train_loss = float(torch.stack(self.losses).cpu().double().mean())  # waits for the device
         seconds = time.perf_counter() - self._since
         rate, answers = self._tokens / seconds, self.worker.job.paths.answers(self.step)
         with self.worker.times.of("evaluation"):
             scores = self.task.evaluate(self._evaluated, Split.SELECTION, self.worker, answers)
-        self._losses.clear()
+        self.losses.clear()
         self._tokens = 0
         self._since = time.perf_counter()
         return {
@@ -229,6 +235,8 @@ class Run:
             self.ddp,
             self.scaler,
         )
+        if self.losses:
+            progress = in_parallel(progress, copy_losses(folder, self.worker, self.losses))
         lora, base = self.config.lora, str(self.config.model_name_or_path)
         if self.worker.mesh.is_sharded and lora is None:
             part = copy_model(self.model, folder, self.worker)
@@ -267,7 +275,8 @@ def _start(task: Task, worker: Worker) -> Run:
             add_adapter(model, config.lora, config.init_seed)
         return Run(task, worker, model, lineage)
     model = load_model(config, dataset, found.folder, config.lora)
-    run = Run(task, worker, model, read_lineage(found.folder), found.step)
+    losses = load_losses(found.folder, worker)
+    run = Run(task, worker, model, read_lineage(found.folder), found.step, losses=losses)
     load_progress(
         found.folder, worker, found.step, run.optimizer, run.scheduler, run.ddp, run.scaler
     )

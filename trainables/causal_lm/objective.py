@@ -10,12 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from types import MethodType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
+from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.nn import functional as F
 
 from search_spaces.errors import UserError
@@ -44,8 +46,6 @@ from trainables.parallel.pipeline import Pipeline
 
 CAUSAL = "causal_sdpa"
 """Our attention's name in `transformers`. It has no function for masks there, so none is built."""
-COMPILED_FROM = 10_000_000
-"""`compile: auto` compiles models with as many weights: it takes about a minute."""
 
 
 class NextTokenLoss(nn.Module):
@@ -73,7 +73,9 @@ class NextTokenLoss(nn.Module):
         # gradients of an unscaled loss, as of our cross-entropy, vanish in float16
         if _is_fast(self.model) and self._config.dtype != "float16":
             hidden = _hidden(self.model, inputs, self._config, positions)
-            return linear_cross_entropy(hidden, _head(self.model), targets.reshape(-1))
+            cross_entropy = getattr(self.model, "cross_entropy", linear_cross_entropy)
+            loss: torch.Tensor = cross_entropy(hidden, _head(self.model), targets.reshape(-1))
+            return loss
         logits, balance = training_logits(self.model, inputs, self._config, positions)
         return mean_cross_entropy(sequence_part(self.model), logits, targets) + balance
 
@@ -165,14 +167,28 @@ def to_device(rows: Tokens | Rows | npt.NDArray[np.bool_], device: torch.device)
 
 def place(model: nn.Module, device: torch.device) -> nn.Module:
     """Move a model to a device. On a GPU, its attention needs no mask if it is plainly causal."""
-    hf: Any = model.to(device)
-    full = set(getattr(hf.config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
-    if device.type == "cuda" and hf.config.model_type == "llama" and full:
-        from transformers import AttentionInterface
-
-        AttentionInterface.register(CAUSAL, _causal_attention)
-        hf.set_attn_implementation(CAUSAL)
+    model.to(device)
+    if device.type == "cuda":
+        speed_up(model)
     return model
+
+
+def speed_up(model: nn.Module) -> None:
+    """Give a model the faster attention and loss if it is a plainly causal Llama; after `shard`.
+
+    `place` does it on GPUs.
+    """
+    hf: Any = model
+    full = set(getattr(hf.config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+    if hf.config.model_type != "llama" or not full:
+        return
+    from transformers import AttentionInterface
+
+    AttentionInterface.register(CAUSAL, _causal_attention)
+    hf.set_attn_implementation(CAUSAL)
+    if isinstance(model, FSDPModule):  # the ranks gather the weights of embedding and output
+        hf.hidden = MethodType(_hidden_states, model)
+        register_fsdp_forward_method(model, "hidden")
 
 
 def spread_or_place(
@@ -188,6 +204,8 @@ def spread_or_place(
     dtype, plan = compute_dtype(config.dtype, device), plan_of_layers(model, mesh)
     split_experts(model, mesh, dtype)
     shard(model, blocks_of(model), mesh, dtype, plan)
+    if device.type == "cuda" and mesh.layout.cuts_weights_only:
+        speed_up(model)
 
 
 def plan_of_layers(model: nn.Module, mesh: Mesh) -> dict[str, str]:
@@ -202,19 +220,6 @@ def plan_of_layers(model: nn.Module, mesh: Mesh) -> dict[str, str]:
         if heads % mesh.layout.tp:
             raise UserError(f"layout tp {mesh.layout.tp} does not divide {name}, {heads}")
     return {name: kind for name, kind in (hf.tp_plan or {}).items() if ".experts" not in name}
-
-
-def compiles(config: CausalLMConfig, model: nn.Module, device: torch.device) -> bool:
-    """Whether to compile the training step."""
-    if config.compile != "auto":
-        return config.compile
-    size = sum(p.numel() for p in model.parameters())
-    return may_compile(config, device) and size >= COMPILED_FROM
-
-
-def may_compile(config: CausalLMConfig, device: torch.device) -> bool:
-    """Whether the training step of some model is compiled."""
-    return device.type == "cuda" if config.compile == "auto" else config.compile
 
 
 def recompute_activations(model: nn.Module) -> None:
@@ -293,17 +298,30 @@ def _hidden(
     positions: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Outputs of the last layer, [tokens, width], in the dtype of the computation."""
+    if isinstance(model, FSDPModule):
+        sharded: Any = model
+        found: torch.Tensor = sharded.hidden(inputs, config, positions)
+    else:
+        found = _hidden_states(model, inputs, config, positions)
+    return found.reshape(-1, found.shape[-1]).to(compute_dtype(config.dtype, inputs.device))
+
+
+def _hidden_states(
+    model: nn.Module,
+    inputs: torch.Tensor,
+    config: CausalLMConfig,
+    positions: torch.Tensor | None,
+) -> torch.Tensor:
     hf: Any = model
     dtype = compute_dtype(config.dtype, inputs.device)
     with torch.autocast(inputs.device.type, dtype=dtype, enabled=dtype != torch.float32):
         arguments = model_arguments(model, inputs, positions)
         # the residual stream has its dtype
         embedded = hf.get_input_embeddings()(arguments.pop("input_ids")).to(dtype)
-        found = hf.base_model(
+        found: torch.Tensor = hf.base_model(
             inputs_embeds=embedded, use_cache=False, **arguments
         ).last_hidden_state
-    flat: torch.Tensor = found.reshape(-1, found.shape[-1]).to(dtype)
-    return flat
+    return found
 
 
 def _head(model: nn.Module) -> torch.Tensor:

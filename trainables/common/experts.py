@@ -82,22 +82,34 @@ def balance_gradient(
         several_ranks: whether the batch is that of all ranks of the process group. They call this
             together, and the mean of their losses is that of the batch.
     """
-    import torch
     import torch.distributed as dist
-    from torch.nn import functional as F
 
     shares = [one.float().softmax(dim=-1) for one in logits]
+    told = expert_counts(shares, experts)
     rows = sum(len(one) for one in shares)
-    with torch.no_grad():
-        chosen = [one.topk(experts.per_token, dim=-1).indices for one in shares]
-        counts = sum(F.one_hot(one, experts.count).sum(dim=(0, 1)) for one in chosen)
-        told = F.pad(torch.as_tensor(counts), (0, 1), value=rows).float()
-        if several_ranks:
-            dist.all_reduce(told)
-        fractions = told[:-1] / told[-1]
+    if several_ranks:
+        dist.all_reduce(told)
+    fractions = told[:-1] / told[-1]
     mean = sum(one.sum(dim=0) for one in shares) / rows
     loss: torch.Tensor = experts.balance * experts.count * (fractions * mean).sum()
     return loss - loss.detach()
+
+
+def expert_counts(shares: Sequence[torch.Tensor], experts: ExpertsConfig) -> torch.Tensor:
+    """How many tokens pick each expert, and their number, float32 [experts + 1].
+
+    Args:
+        shares: probabilities of the experts in each block, [tokens, experts].
+        experts: their number.
+    """
+    import torch
+    from torch.nn import functional as F
+
+    with torch.no_grad():
+        chosen = [one.topk(experts.per_token, dim=-1).indices for one in shares]
+        counts = sum(F.one_hot(one, experts.count).sum(dim=(0, 1)) for one in chosen)
+        rows = sum(len(one) for one in shares)
+        return F.pad(torch.as_tensor(counts), (0, 1), value=rows).float()
 
 
 def idle_weights(model: nn.Module, experts: ExpertsConfig | None) -> int:

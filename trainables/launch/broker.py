@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ from trainables.launch.events import (
     lane_action,
     merge_outcomes,
 )
+from trainables.launch.exchange import Exchange
 
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
@@ -54,6 +56,7 @@ class Broker:
         self._exit_reasons: dict[str, str] = {}
         self._attempts: dict[str, AttemptState] = {}
         self._lanes_changed = asyncio.Condition()
+        self._exchange = Exchange(self._take_event)
 
     async def submit(self, lane_id: str, job: TrialJob | None) -> None:
         """Driver: add the lane's next trial; None tells the lane to end."""
@@ -210,9 +213,13 @@ class Broker:
             return
         if isinstance(event, Failed) and attempt.machines:
             event = replace(event, machines=attempt.machines)
-        attempt.events.put_nowait(event)
+        self._post(key, attempt, event)
         if attempt.is_stopped and not isinstance(event, Reported):
             del self._attempts[key]  # this is its last event, and the driver does not wait for it
+
+    def _post(self, key: str, attempt: AttemptState, event: Event) -> None:
+        attempt.events.put_nowait(event)
+        self._exchange.post(key)
 
     async def report(self, key: str, report: Report) -> Answer:
         """Rank 0: report and wait for the answer, once more if the answer was lost on its way."""
@@ -222,7 +229,7 @@ class Broker:
         sent = report.model_dump_json()
         if attempt.reported != sent:
             attempt.reported, attempt.answer = sent, asyncio.Future()
-            attempt.events.put_nowait(Reported(report))
+            self._post(key, attempt, Reported(report))
         if attempt.lane is not None:
             await self._mark_working(attempt.lane)
         return await asyncio.shield(attempt.answer)
@@ -237,11 +244,38 @@ class Broker:
         """Driver: wait for the attempt's next event."""
         await self.begin_attempt(key)
         attempt = self._attempts[key]
-        event = await attempt.events.get()
+        return self._handed_out(key, attempt, await attempt.events.get())
+
+    def _take_event(self, key: str) -> Event | None:
+        """Remove an attempt's next event; None if `next_event` has it, or nobody waits for it."""
+        attempt = self._attempts.get(key)
+        if attempt is None or attempt.is_stopped or attempt.events.empty():
+            return None
+        return self._handed_out(key, attempt, attempt.events.get_nowait())
+
+    def _handed_out(self, key: str, attempt: AttemptState, event: Event) -> Event:
+        """An event for the driver, with the time until workers took its attempt."""
         if not isinstance(event, Reported):
             self._attempts.pop(key, None)
         taken = time.monotonic() if attempt.taken is None else attempt.taken
         return replace(event, waited=taken - attempt.submitted)
+
+    async def exchange(
+        self, call: str, answers: Mapping[str, Answer]
+    ) -> Sequence[tuple[str, Event]]:
+        """Driver: answer reports, and wait for the next events of any attempts.
+
+        Args:
+            call: a new name; that of the call before if its reply was lost.
+            answers: by keys of attempts.
+
+        Returns:
+            Keys of attempts, each with an event, oldest first.
+        """
+        if self._exchange.begin(call):
+            for key, answer in answers.items():
+                await self.answer(key, answer)
+        return await self._exchange.reply(call)
 
     async def answer(self, key: str, answer: Answer) -> None:
         """Driver: answer the attempt's report. After STOP its events are not read any more."""

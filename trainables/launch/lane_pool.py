@@ -116,11 +116,6 @@ class LanePool:
         """Whether the broker answers."""
         return is_alive(self._broker)
 
-    def failure_reason(self, key: str, wait_s: float) -> str | None:
-        """The error of an attempt's processes, one line; waits at most `wait_s` seconds for it."""
-        self._busy[key].join(wait_s)
-        return self._busy[key].failure
-
     def take_leaks(self) -> list[Leak]:
         """Leaks of lanes that have ended since the last call."""
         self._drop_dead_lanes()

@@ -22,7 +22,13 @@ from trainables.job import Answer, TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import LaneAction, RankOutcome
 from trainables.launch.node_notices import watch_node
-from trainables.launch.ray_train import claim_device, error_line, this_machine, without_secrets
+from trainables.launch.ray_train import (
+    claim_device,
+    error_line,
+    note_spot_machine,
+    this_machine,
+    without_secrets,
+)
 from trainables.launch.run_trial import output_to, run_trial
 from trainables.registry import resolve
 from trainables.runtime.gpu_share import wait_for_device
@@ -83,6 +89,7 @@ def lane_loop(config: dict[str, Any]) -> None:
     task.broker.register_lane_worker.remote(
         task.lane_id, rank, this_machine(), get_current_placement_group()
     )
+    note_spot_machine()
     install_sigterm_handler_deferred()
     if context.get_local_rank() == 0:  # the others of the machine learn of it at a report
         watch_node(task.notices)

@@ -28,12 +28,18 @@ def watch_node(notices: Notices) -> None:
     threading.Thread(target=_watch, args=(cloud,), name="node-notices", daemon=True).start()
 
 
-def _watch(cloud: str | None) -> None:
-    import ray
+def draining_machines() -> set[str]:
+    """The ids of the machines that Ray takes nothing new to, because they are taken away."""
     from ray._private.state import state
 
+    return set(state.get_draining_nodes())
+
+
+def _watch(cloud: str | None) -> None:
+    import ray
+
     node = ray.get_runtime_context().get_node_id()
-    while node not in state.get_draining_nodes():
+    while node not in draining_machines():
         if cloud is not None and (notice := _notice_of(cloud)) is not None:
             request_preemption(f"its machine is taken away ({notice})")
             return _drain(node, notice, GRACE_S[cloud])

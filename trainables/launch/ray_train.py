@@ -22,6 +22,7 @@ from trainables.runtime.gpu_share import (
     limit_compute,
     limit_memory,
 )
+from trainables.runtime.provenance import note_market
 from trainables.user_code.frames import user_lines
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ _OTHERS = re.compile(r" Process \d+ has [\d.]+ \w+ memory in use\.")
 """What each other process holds of a GPU, in torch's error."""
 NODE_ID = "ray.io/node-id"
 """The label by which Ray knows a machine."""
+_MARKET = "ray.io/market-type"
+"""Ray's label of what a machine was bought as: `spot` or another name."""
 
 
 @dataclass(frozen=True)
@@ -139,7 +142,8 @@ def run_config(name: str, folder: str, **more: Any) -> RunConfig:
 
     # Type checkers see Train V1, which has no limit for the controller; at run time it is V2.
     failure_config: Any = FailureConfig
-    failures = failure_config(max_failures=0, controller_failure_limit=0)
+    none = {"max_failures": 0, "controller_failure_limit": 0, "max_preemption_failures": 0}
+    failures = failure_config(**none)
     return RunConfig(name=name, storage_path=folder, failure_config=failures, **more)
 
 
@@ -257,6 +261,14 @@ def this_machine() -> Machine:
 
     node_id = ray.get_runtime_context().get_node_id()
     return Machine(id=node_id, name=socket.gethostname(), address=ray.util.get_node_ip_address())
+
+
+def note_spot_machine() -> None:
+    """In a worker: attempts record whether this machine is a spot machine, as its label says."""
+    import ray
+
+    labels: Any = ray.get_runtime_context().get_node_labels()  # of texts, not of lists
+    note_market(labels.get(_MARKET))
 
 
 def describe_failure(error: BaseException) -> str:

@@ -53,9 +53,6 @@ class WorkerPool(Protocol):
     def is_alive(self) -> bool:
         """Whether the broker answers; without it no event of any attempt arrives."""
 
-    def failure_reason(self, key: str, wait_s: float) -> str | None:
-        """The error of an attempt's processes, one line; waits at most `wait_s` seconds for it."""
-
     def take_leaks(self) -> list[Leak]:
         """Memory leaks for which processes were replaced since the last call."""
 

@@ -106,16 +106,16 @@ class Mesh:
 
     @property
     def expert_mesh(self) -> DeviceMesh:
-        """The same ranks, by the parts of experts that they have; without `pp`.
+        """The same ranks, by the parts of experts that they have.
 
-        Its axes are `dp_replicate`, `dp_shard` (ranks that gather experts from each other), `ep`,
-        and `tp` of size 1. All ranks ask for it together.
+        Its axes are `pp` and `dp_replicate` if there are several, `dp_shard` (ranks that
+        gather experts from each other), `ep`, and `tp` of size 1. All ranks ask for it together.
         """
         if self._expert_mesh is None:
             layout = self.layout
             shape = {"dp_shard": layout.expert_parts // layout.ep, "ep": layout.ep, "tp": 1}
-            copies = {"dp_replicate": layout.dp_replicate} if layout.dp_replicate > 1 else {}
-            self._expert_mesh = self._made(copies | shape)
+            outer = {n: layout.sizes[n] for n in ("pp", "dp_replicate") if layout.sizes[n] > 1}
+            self._expert_mesh = self._made(outer | shape)
         return self._expert_mesh
 
     def _made(self, shape: dict[str, int]) -> DeviceMesh:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -32,12 +33,25 @@ _KEPT = 8
 """Shapes of batches whose schedules, with their buffers, are kept."""
 
 
+@dataclass(frozen=True)
+class Activations:
+    """What stages send.
+
+    Attributes:
+        shape: of what a stage takes, by its number, from 1, and the shape of what the first takes.
+        dtype: of it.
+    """
+
+    shape: Callable[[int, tuple[int, ...]], tuple[int, ...]]
+    dtype: torch.dtype
+
+
 class Pipeline(nn.Module):
     """The stages of a model that this rank has, and those that follow and precede them elsewhere.
 
-    A stage takes token ids [rows, length] if it is the first one, and activations
-    [rows, length, width] if not. The last one returns the sum of the losses, [1], if it gets
-    `targets`, and scores if not. All take the other tensors of a batch by name.
+    The first stage takes samples [rows, ...], and the others the activations of the one before. The
+    last one returns the sum of the losses, [1], if it gets `targets`, and scores if not. All take
+    the other tensors of a batch by name.
     """
 
     def __init__(
@@ -45,9 +59,9 @@ class Pipeline(nn.Module):
         model: nn.Module,
         stages: Mapping[int, nn.Module],
         mesh: Mesh,
-        width: int,
-        dtype: torch.dtype,
+        sent: Activations,
         tied: nn.Parameter | None = None,
+        count: Callable[[int], None] | None = None,
     ) -> None:
         """Join the stages of all ranks.
 
@@ -55,17 +69,17 @@ class Pipeline(nn.Module):
             model: has the parameters of this rank's stages, and its own names for them.
             stages: of this rank, by number.
             mesh: of this rank.
-            width: units of an activation.
-            dtype: of activations.
+            sent: by the stages.
             tied: weight that the first and the last stage have in common, if this rank has it.
+            count: called before each batch with the number of forward passes of this rank's stages,
+                if they count something in all of them before they compute gradients.
         """
         super().__init__()
         self.model = model
-        self._stages, self._mesh = dict(stages), mesh
+        self._stages, self._mesh, self._sent = dict(stages), mesh, sent
         self._tied = [tied] if tied is not None else []  # a list: it has its name in the model
-        self._width, self._dtype = width, dtype
         self._group = mesh.device_mesh["pp"].get_group()
-        self._weight = 1.0
+        self._weight, self._count = 1.0, count
         self._schedules: dict[tuple[int, ...], Any] = {}
 
     def train(self, mode: bool = True) -> Pipeline:
@@ -74,11 +88,13 @@ class Pipeline(nn.Module):
             stage.train(mode)
         return super().train(mode)
 
-    def backward(self, tokens: torch.Tensor, weight: float, **others: torch.Tensor) -> torch.Tensor:
+    def backward(
+        self, samples: torch.Tensor, weight: float, **others: torch.Tensor
+    ) -> torch.Tensor:
         """Add the gradients of the weighted sum of the losses of a batch, by its microbatches.
 
         Args:
-            tokens: int64 [rows, length], the same on all ranks of the pipeline.
+            samples: [rows, ...], the same on all ranks of the pipeline.
             weight: of the sum.
             others: inputs of each stage, [rows, ...].
 
@@ -86,58 +102,75 @@ class Pipeline(nn.Module):
             The weighted sum on the rank of the last stage, 0 on others; detached.
         """
         self._weight = weight
+        self._count_all(samples, others)
         losses: list[torch.Tensor] = []
-        given = (tokens,) if 0 in self._stages else ()
-        schedule = self._schedule(tokens)
-        schedule.step(*given, target=tokens, losses=losses, return_outputs=False, **others)
+        given = (samples,) if 0 in self._stages else ()
+        schedule = self._schedule(samples)
+        schedule.step(*given, target=samples, losses=losses, return_outputs=False, **others)
         self._add_tied_gradient()
-        return torch.stack([torch.zeros((), device=tokens.device), *losses]).sum().detach()
+        return torch.stack([torch.zeros((), device=samples.device), *losses]).sum().detach()
 
     @torch.no_grad()
-    def forward(self, tokens: torch.Tensor, **others: torch.Tensor) -> torch.Tensor | None:
+    def forward(self, samples: torch.Tensor, **others: torch.Tensor) -> torch.Tensor | None:
         """The scores of the last stage; None on the ranks that do not have it."""
-        found = tokens
+        found = samples
         for number, stage in self._stages.items():
             if number:
-                shape = (*tokens.shape, self._width)
-                found = torch.empty(shape, dtype=self._dtype, device=tokens.device)
+                shape = self._sent.shape(number, tuple(samples.shape))
+                found = torch.empty(shape, dtype=self._sent.dtype, device=samples.device)
                 dist.recv(found, group=self._group, group_src=self._rank_of(number - 1))
             found = stage(found, **others)
             free_gathered(stage)
-            if number < self._count - 1:
+            if number < self._num_stages - 1:
                 to = self._rank_of(number + 1)
                 dist.send(found.contiguous(), group=self._group, group_dst=to)
-        return found if self._count - 1 in self._stages else None
+        return found if self._num_stages - 1 in self._stages else None
 
     @property
-    def _count(self) -> int:
+    def _num_stages(self) -> int:
         return self._mesh.layout.num_stages
 
     def _rank_of(self, stage: int) -> int:
         return stage % self._mesh.layout.pp
 
-    def _schedule(self, tokens: torch.Tensor) -> Any:
+    def _count_all(self, samples: torch.Tensor, others: Mapping[str, torch.Tensor]) -> None:
+        """Let stages count over the microbatches of a batch before its first backward pass."""
+        if self._count is None:
+            return
+        layout = self._mesh.layout
+        self._count(layout.num_microbatches * len(self._stages))
+        if layout.schedule == "gpipe":  # all of its forward passes come first
+            return
+        parts = samples.chunk(layout.num_microbatches)
+        more = {name: other.chunk(layout.num_microbatches) for name, other in others.items()}
+        for place, part in enumerate(parts):
+            self(part, **{name: chunks[place] for name, chunks in more.items()})
+
+    def _schedule(self, samples: torch.Tensor) -> Any:
         """torch's schedule for batches of this shape."""
-        shape, (rows, length) = tuple(tokens.shape), tokens.shape
+        shape, layout = tuple(samples.shape), self._mesh.layout
         if shape in self._schedules:
             return self._schedules[shape]
         if len(self._schedules) == _KEPT:
             self._schedules.pop(next(iter(self._schedules)))
-        layout = self._mesh.layout
-        part = rows // layout.num_microbatches
-        ids = torch.empty(part, length, dtype=torch.int64, device="meta")
-        hidden = torch.empty(
-            part, length, self._width, dtype=self._dtype, device="meta", requires_grad=True
-        )
-        loss = torch.empty(1, device="meta", requires_grad=True)
+        part = (shape[0] // layout.num_microbatches, *shape[1:])
+        last = self._num_stages
+        taken = [torch.empty(part, dtype=samples.dtype, device="meta")]
+        taken += [
+            torch.empty(
+                self._sent.shape(n, part), dtype=self._sent.dtype, device="meta", requires_grad=True
+            )
+            for n in range(1, last)
+        ]
+        taken.append(torch.empty(1, device="meta", requires_grad=True))  # the loss
         stages = [
             PipelineStage(
                 module,
                 number,
-                self._count,
-                tokens.device,
-                input_args=hidden if number else ids,
-                output_args=hidden if number < self._count - 1 else loss,
+                last,
+                samples.device,
+                input_args=taken[number],
+                output_args=taken[number + 1],
                 group=self._group,
             )
             for number, module in self._stages.items()

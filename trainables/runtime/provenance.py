@@ -19,7 +19,14 @@ from results.records.environment import Environment
 if TYPE_CHECKING:
     import torch
 
+_spot: bool | None = None
 _LIBRARIES = ("tune-platform", "ray", "torch", "numpy", "transformers", "scikit-learn")
+
+
+def note_market(kind: str | None) -> None:
+    """Record from now on what this machine was bought as: `spot`, another name, or unknown."""
+    global _spot
+    _spot = kind == "spot" if kind else None
 
 
 def current_environment(
@@ -46,6 +53,7 @@ def current_environment(
         versions=dict(library_versions()),
         hardware=hardware,
         host=socket.gethostname(),
+        spot=_spot,
     )
 
 

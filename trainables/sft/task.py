@@ -16,12 +16,12 @@ from torch import nn
 from results.storage.atomic import write_atomic
 from trainables.base import Split
 from trainables.causal_lm.client import trained_once
+from trainables.causal_lm.compilation import may_compile
 from trainables.causal_lm.loop import train_task
 from trainables.causal_lm.objective import (
     NextTokenLoss,
     autocast,
     masked_attention,
-    may_compile,
     next_token_loss,
     to_device,
 )

@@ -15,7 +15,7 @@ from results.records.trial import Attempt, Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.resources.placement import Allocation
 
-_WHEN_ENDED = ("reports", "last_report", "all_reports", "accelerator")
+_WHEN_ENDED = ("reports", "last_report", "all_reports", "accelerator", "spot")
 """What an attempt's record says since it has ended."""
 
 
@@ -106,8 +106,7 @@ def count_reports(
     if known.ended is not None:
         kept = {n: getattr(known, n) for n in _WHEN_ENDED}
         return _with_counts(record, **kept)
-    if last.gpus:
-        record = _with_counts(record, accelerator=environment.accelerator(paths, last.number))
+    record = _with_counts(record, **environment.priced(paths, last.number))
     chain = read_chain(paths, unwritten, new=new)
     links = chain.links.get(last.number, [])
     counted = _with_counts(record, reports=len(links), last_report="".join(links[-1:]))

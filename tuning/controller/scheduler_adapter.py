@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from results.analysis.replicates import ReplicateScores, base_trial_id
 from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
+from tuning.search.evidence import ScoreCurves
 from tuning.search.schedulers import Decision, Era, Exploit, History, make_scheduler
 
 
@@ -24,7 +25,7 @@ class SchedulerAdapter:
         self._spec, self._objectives = spec, spec.objectives
         self._scheduler = make_scheduler(spec.scheduler, spec.domains(), spec.seed)
         self.rungs = self._scheduler.rungs
-        self.curves: dict[int, dict[int, float]] = {}
+        self.curves = ScoreCurves()
         self._finals: dict[str, list[float]] = {}
         self._joint = ReplicateScores(spec.replicates)
         self._stopped: set[str] = set()
@@ -60,7 +61,7 @@ class SchedulerAdapter:
         first, joint = base_trial_id(record.id), self._joint.add(record.id, clock, scores)
         decision = Decision.CONTINUE
         if joint is not None:
-            self.curves.setdefault(record.number, {}).setdefault(clock, joint[0])
+            self.curves.add(record.number, clock, joint[0])
             decision = self._scheduler.decide(first, clock, joint)
         if decision is Decision.STOP:
             self._stopped.add(first)

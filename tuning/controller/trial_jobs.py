@@ -13,7 +13,7 @@ from results.records.trial import TrialRecord
 from search_spaces.spec.layout import DDP
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
-from trainables.registry import resolve
+from trainables.registry import resolve_again
 from trainables.runtime.fingerprint import identity
 from tuning.controller.resources.placement import Allocation
 from tuning.controller.resources.trial_layouts import layout_section
@@ -28,7 +28,7 @@ def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
     workers = elastic if request.elastic else request.max_workers
     section = request.layout if isinstance(request.layout, str) else request.layout.model_dump()
     layout = () if request.layout == DDP else (section,)
-    return identity(resolve(spec.trainable).source(), full, seed, workers, *clock, *layout)
+    return identity(resolve_again(spec.trainable).source(), full, seed, workers, *clock, *layout)
 
 
 def make_job(
@@ -52,7 +52,7 @@ def make_job(
         cache: folder of prepared data.
     """
     limit = spec.failure.hang_timeout
-    silence_s = resolve(spec.trainable).hang_timeout_s if limit == "auto" else limit
+    silence_s = resolve_again(spec.trainable).hang_timeout_s if limit == "auto" else limit
     return TrialJob(
         trial_id=trial_id,
         folder=str(folder),
@@ -114,7 +114,7 @@ def with_init_seed(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[s
 
     That of the initial weights is shared with `search.shared_init`.
     """
-    shared, trainable = spec.search.shared_init, resolve(spec.trainable)
+    shared, trainable = spec.search.shared_init, resolve_again(spec.trainable)
     found = trainable.Config.with_init_seed(config, spec.seed if shared else seed)
     return trainable.seeded(found, seed)
 

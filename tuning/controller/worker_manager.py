@@ -17,9 +17,7 @@ from tuning.controller.sweep import SweepController
 if TYPE_CHECKING:
     from trainables.launch.worker_pool import WorkerPool
 
-ACTOR_DIED = "the trial's driving process died"
-_FAILURE_KNOWN_S = 10.0
-"""Seconds in which Ray Train, which polls every 2 s, notices that a worker was killed."""
+BROKER_FAILED = "the trial's driving process died"
 
 
 class WorkerManager:
@@ -122,22 +120,14 @@ class WorkerManager:
         else:
             self._run.give_up(f"no trial can start: {error}")
 
-    def on_actor_died(self, job: TrialJob, *, for_memory: bool = False) -> Remedy | None:
-        """Ray Tune's actor of an attempt died, alone or because the broker did.
-
-        Args:
-            job: the attempt.
-            for_memory: Ray's memory monitor killed the actor. The monitor starts with the youngest
-                processes of a machine; if it killed workers of the attempt too, their error counts.
+    def on_broker_failed(self, job: TrialJob) -> Remedy | None:
+        """The broker has no more events of an attempt, most likely because it died.
 
         Returns:
             The remedy; None if the attempt does not count as failed.
         """
         self.broker_lost = self.broker_lost or not self._pool.is_alive()
-        error = None
-        if for_memory and not self.broker_lost:
-            error = self._pool.failure_reason(job.key, _FAILURE_KNOWN_S)
-        return self._run.on_failed(job.trial_id, error or ACTOR_DIED, began=not self.broker_lost)
+        return self._run.on_failed(job.trial_id, BROKER_FAILED, began=not self.broker_lost)
 
     def poll(self) -> None:
         """Release idle workers, and cancel starts for which there is no room; call it often."""

@@ -22,8 +22,8 @@ from tuning.evaluation.load_model import config_of
 from tuning.evaluation.ranks import run_ranks
 from tuning.evaluation.retrain import run_user_loop
 
-_TIMING_SUFFIXES = ("_per_second", "_seconds", "_time")
-"""Suffixes of metrics that measure time, which differ in every run."""
+_TIMES = ("_per_second", "_seconds", "_time", "mfu")
+"""Suffixes of metrics that measure time."""
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def _write_verdict(files: TrialPaths, result: Reproduction) -> None:
 def first_difference(then: Sequence[Report], now: Sequence[Report]) -> str | None:
     """The first difference of two curves, in words; None if all metrics have equal bits.
 
-    Metrics that measure time are not compared.
+    Metrics that measure time or memory are not compared.
     """
     repeated = {r.step: r.metrics for r in now}
     for report in then:
@@ -120,9 +120,14 @@ def first_difference(then: Sequence[Report], now: Sequence[Report]) -> str | Non
             return f"step {report.step} was not reported again"
         for name, value in report.metrics.items():
             again = repeated[report.step].get(name)
-            if not name.endswith(_TIMING_SUFFIXES) and repr(again) != repr(value):
+            if not measures_process(name) and repr(again) != repr(value):
                 return f"step {report.step}: {name} was {value!r}, is {again!r}"
     return None
+
+
+def measures_process(metric: str) -> bool:
+    """Whether a metric, by its name, measures time or memory, which differ in every run."""
+    return metric.endswith(_TIMES) or "memory" in metric
 
 
 def _run(order: RerunOrder, workers: int, cpus: float) -> str:

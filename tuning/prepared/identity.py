@@ -14,8 +14,7 @@ from pathlib import Path
 from sysconfig import get_path
 from typing import Any
 
-from search_spaces.errors import UserError
-from tuning.controller.ray_tune.session_folder import base_folder
+from tuning.controller.ray_tune.session_folder import user_folder
 
 _TERMINAL = re.compile(
     r"_|PWD|OLDPWD|SHLVL|TERM|TERM_.*|COLORTERM|COLUMNS|LINES|WINDOWID|WINDOW|STY|TMUX.*|SSH_.*"
@@ -99,20 +98,5 @@ def _stamp(file: str) -> tuple[int, int] | None:
 
 
 def socket_path(*, create: bool = False) -> Path:
-    """The socket of this user's `tune up`, in a folder that no other user can enter.
-
-    Args:
-        create: whether the folder is made if it is missing.
-
-    Raises:
-        UserError: another user has made the folder.
-        FileNotFoundError: it is missing.
-    """
-    folder = base_folder() / f"tune-{os.getuid()}.up"
-    if create:
-        folder.mkdir(mode=0o700, exist_ok=True)
-    found = folder.lstat()
-    if not folder.is_dir() or folder.is_symlink() or found.st_uid != os.getuid():
-        raise UserError(f"{folder}: is not a folder of yours; set RAY_TMPDIR to one")
-    folder.chmod(0o700)
-    return folder / "socket"
+    """The socket of this user's `tune up`; see `user_folder`."""
+    return user_folder(create=create) / "socket"

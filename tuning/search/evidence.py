@@ -13,6 +13,24 @@ ScoreCurve = Mapping[int, float]
 """Step of the scheduler's clock to score (higher is better), of the first objective."""
 
 
+class ScoreCurves(dict[int, dict[int, float]]):
+    """The curve of each trial that has reported, by its number, and which of them have grown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._grown = set[int]()
+
+    def add(self, number: int, step: int, score: float) -> None:
+        """A trial reported; only its first report of a step counts."""
+        self.setdefault(number, {}).setdefault(step, score)
+        self._grown.add(number)
+
+    def take_grown(self) -> set[int]:
+        """Numbers of the trials that have reported since the last call."""
+        grown, self._grown = self._grown, set()
+        return grown
+
+
 @dataclass(frozen=True)
 class TrialEvidence:
     """An earlier proposal.

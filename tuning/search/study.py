@@ -21,7 +21,8 @@ from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.auto_searcher import resolve_search
 from tuning.search.compatibility import compatible_params
-from tuning.search.evidence import Evidence, ScoreCurve, TrialEvidence
+from tuning.search.evidence import Evidence, ScoreCurve, ScoreCurves, TrialEvidence
+from tuning.search.history import MOST_TRIALS, History
 from tuning.search.journal import Journal
 from tuning.search.listed_points import ListedPoints
 from tuning.search.models.regret import RegretBound
@@ -39,9 +40,18 @@ _TAG = "command"
 
 
 class SweepStudy:
-    """Proposes the configurations of a sweep. Only the sweep's owner may open it."""
+    """Proposes the configurations of a sweep. Only the sweep's owner may open it.
 
-    def __init__(self, path: Path, name: str, spec: SweepSpec) -> None:
+    Args:
+        path: of the journal.
+        name: of the study in it.
+        spec: of the sweep.
+        most_trials: that TPE learns from at once, see `History`.
+    """
+
+    def __init__(
+        self, path: Path, name: str, spec: SweepSpec, most_trials: int = MOST_TRIALS
+    ) -> None:
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         self._journal = Journal(path)
         self._spec = spec
@@ -50,6 +60,8 @@ class SweepStudy:
         self._listed = ListedPoints(spec, self._space)
         self._proposed = Proposed(self._space)
         self._curves: Mapping[int, ScoreCurve] = {}
+        levels = comparison_steps(spec.scheduler)
+        self._history = History(levels, most_trials) if self._is_bounded else None
         self._storage = storage = JournalStorage(self._journal)
         self._study = optuna.create_study(
             storage=storage,
@@ -70,6 +82,7 @@ class SweepStudy:
         """Count a trial of the study. Optuna looks at all of them for what is counted here."""
         self._count = trial.number + 1
         self._listed.add(trial.params)
+        self._remember(trial)
         if trial.state is OptunaState.WAITING:  # of a killed driver, which did not ask
             self._waiting.append(trial.number)
 
@@ -93,13 +106,24 @@ class SweepStudy:
         """Write the journal once for all that the block asks and tells."""
         return self._journal.batched()
 
-    def ask(self, curves: Mapping[int, ScoreCurve] | None = None) -> tuple[int, dict[str, Any]]:
+    @property
+    def _is_bounded(self) -> bool:
+        """Whether the searcher learns from a bounded number of trials: TPE, unless it writes what
+        it proposes for the next proposals (the liar), or needs the whole front.
+        """
+        search = self._search
+        return search.name == "tpe" and not search.constant_liar and not self._outcomes.several
+
+    def ask(self, curves: ScoreCurves | None = None) -> tuple[int, dict[str, Any]]:
         """Propose a configuration: its number in the study, and the value of each parameter.
 
         Args:
             curves: of every trial that has reported, also of running ones, by number.
         """
         self._curves = curves or {}
+        if self._history is not None and curves is not None:
+            for number in curves.take_grown():
+                self._history.rank(number, curves[number])
         with self._journal.batched():
             number, params = self._ask()
         self._proposed_here.add(number)
@@ -111,9 +135,12 @@ class SweepStudy:
             return self._propose(self._informed.ask())
         number, point = self._count, self._listed.next()
         self._prepare(number)
-        if self._search.name in BLIND:  # one entry of the journal in place of one per parameter
+        if self._search.name in BLIND or self._history is not None:
+            # one entry of the journal in place of one per parameter
             params, sampled = self._space.sample(self._informed, number, point)
             self._unread.add(number, sampled)
+            if self._history is not None:
+                self._history.begin(number, sampled)
             self._listed.add({key: value for key, (value, _) in sampled.items()})
             self._count += 1
             return number, params
@@ -124,7 +151,9 @@ class SweepStudy:
 
     def _propose(self, trial: Trial) -> tuple[int, dict[str, Any]]:
         params = self._space.propose(self._informed, trial, self._proposed.holds)
-        self._listed.add(self._storage.get_trial(trial._trial_id).params)
+        frozen = self._storage.get_trial(trial._trial_id)
+        self._listed.add(frozen.params)
+        self._remember(frozen)
         return trial.number, params
 
     def enqueue(self, params: Mapping[str, Any], tag: str) -> None:
@@ -161,7 +190,7 @@ class SweepStudy:
         number, storage = record.number, self._storage
         reported, state, values = self._outcomes.told(record, curve, finals)
         if self._unread.take(number) and not record.violations:
-            self._unread.end(number, reported, state, values)
+            self._end_unread(number, reported, state, values)
             return
         frozen = self._trial(number)
         if frozen.state.is_finished():  # by a driver that was killed right after
@@ -172,6 +201,19 @@ class SweepStudy:
             if step not in frozen.intermediate_values:
                 storage.set_trial_intermediate_value(frozen._trial_id, step, value)
         storage.set_trial_state_values(frozen._trial_id, state, values)
+        self._remember(self._trial(number))
+
+    def _end_unread(
+        self, number: int, reported: Curve, state: OptunaState, values: list[float] | None
+    ) -> None:
+        self._unread.end(number, reported, state, values)
+        if self._history is not None:
+            self._history.end(number, reported, state, values)
+
+    def _remember(self, trial: FrozenTrial) -> None:
+        """Keep what the storage knows of a trial, for a searcher that does not read the storage."""
+        if self._history is not None:
+            self._history.put(trial)
 
     def _trial(self, number: int) -> FrozenTrial:
         found = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
@@ -228,6 +270,8 @@ class SweepStudy:
             self._informed.sampler = make_sampler(self._search, seed, alone)
             return
         self._informed.show_comparable([], Evidence())
+        if self._history is not None and not self._informed.findings:
+            self._informed.visible = self._history.visible(number)
         every = self.sampler_trials  # of other sweeps too
         trials = [t for t in every if t.number < number]
         sign = 1.0 if self._spec.mode == "max" else -1.0

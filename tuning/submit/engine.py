@@ -14,10 +14,14 @@ from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
 
 ENGINES = {
+    "k8s": "tuning.submit.kubernetes:Kubernetes",
+    "ray": "tuning.submit.ray_jobs:RayJobs",
     "slurm": "tuning.submit.slurm:Slurm",
 }
 """Each has its class; `tune submit --to` takes the names."""
 
+ENDS = "ends; checkpoints are kept"
+"""What a job does after `Engine.cancel`."""
 _ANSWER_S = 60.0
 
 
@@ -26,49 +30,99 @@ class Job:
     """What an engine is to run.
 
     Attributes:
-        loaded: the sweep file; its `cluster` section says which machines the job gets.
-        paths: the sweep's folder, which all machines of the job see.
-        command: begins or continues the sweep, and may be given again and again.
+        sweeps: the sweep, or those of a pipeline; their `cluster` sections say which machines the
+            job gets from an engine that has any to give.
+        paths: the folder of the sweep or pipeline, which all machines of the job see.
+        command: begins or continues that, and may be given again and again.
         options: what the engine is told besides, as `name=value`.
     """
 
-    loaded: LoadedSweep
+    sweeps: Sequence[LoadedSweep]
     paths: SweepPaths
     command: Sequence[str]
     options: Sequence[str]
+
+
+@dataclass(frozen=True)
+class JobState:
+    """What an engine says of a job.
+
+    Attributes:
+        words: the engine's, lower case, and why it waits or has ended.
+        over: whether it has ended, and does not run again by itself.
+    """
+
+    words: str
+    over: bool = False
+
+    @classmethod
+    def ended(cls, how: str = "") -> JobState:
+        """That of a job that has ended."""
+        return cls(f"ended ({how})" if how else "ended", over=True)
 
 
 class Engine(ABC):
     """Runs a sweep's command in a job, again after a preemption.
 
     All methods raise a UserError of one line if the engine does not answer or refuses.
+
+    Attributes:
+        place: says which cluster it is, for an engine that may have several; noted with a job.
+        shares_folder: whether its machines see the folder of the sweep that is noted here.
     """
+
+    place: str = ""
+    shares_folder: bool = True
+
+    @abstractmethod
+    def __init__(self, place: str | None = None) -> None: ...
+
+    @abstractmethod
+    def check(self, sweeps: Sequence[LoadedSweep], options: Sequence[str]) -> list[str]:
+        """Check, before there is a folder, that it could run a job; returns remarks on that."""
 
     @abstractmethod
     def submit(self, job: Job) -> str:
         """Queue a job; returns its id, which `state` and `cancel` take."""
 
     @abstractmethod
-    def state(self, job_id: str) -> str | None:
-        """The state of a job in the engine's words, lower case; None: it has ended."""
+    def state(self, job_id: str) -> JobState:
+        """The state of a job."""
 
     @abstractmethod
-    def cancel(self, job_id: str) -> None:
-        """End a job, with time for its trials to save checkpoints; returns before that is done."""
+    def cancel(self, job_id: str) -> str:
+        """End a job, with time for its trials to save checkpoints; returns before that is done.
+
+        Returns:
+            What it does now, in words.
+        """
 
 
-def make_engine(name: str) -> Engine:
-    """The engine with a name of `ENGINES`."""
+def make_engine(name: str, place: str | None = None) -> Engine:
+    """The engine with a name of `ENGINES`.
+
+    Args:
+        place: see `Engine`; None: the engine's default.
+
+    Raises:
+        UserError: it has no such place, or no default.
+    """
+    return engine_class(name)(place)
+
+
+def engine_class(name: str) -> type[Engine]:
+    """The class of an engine; its attributes tell what needs no answer."""
     module, _, symbol = ENGINES[name].partition(":")
-    engine: Engine = getattr(import_module(module), symbol)()
-    return engine
+    found: type[Engine] = getattr(import_module(module), symbol)
+    return found
 
 
-def ask(*command: str, needs: str) -> subprocess.CompletedProcess[str]:
+def ask(*command: str, needs: str, limit_s: float = _ANSWER_S) -> subprocess.CompletedProcess[str]:
     """Run a program of an engine.
 
     Args:
         needs: what to do if it is not installed.
+        limit_s: seconds in which it must end.
 
     Raises:
         UserError: it is not installed, or does not answer.
@@ -76,20 +130,25 @@ def ask(*command: str, needs: str) -> subprocess.CompletedProcess[str]:
     if shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: no such program on this machine; {needs}")
     try:
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=_ANSWER_S, check=False
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
     except subprocess.TimeoutExpired as e:
-        raise UserError(f"{command[0]}: no answer in {_ANSWER_S:.0f} s") from e
+        raise UserError(f"{command[0]}: no answer in {limit_s:.0f} s") from e
 
 
-def answer(*command: str, needs: str) -> str:
+def answer(*command: str, needs: str, limit_s: float = _ANSWER_S) -> str:
     """What a program of an engine prints.
 
     Raises:
         UserError: see `ask`; or it refuses.
     """
-    done = ask(*command, needs=needs)
+    done = ask(*command, needs=needs, limit_s=limit_s)
     if done.returncode:
-        raise UserError(f"{command[0]}: {' '.join(done.stderr.split()) or done.returncode}")
+        raise UserError(f"{command[0]}: {first_of(done.stderr) or done.returncode}")
     return done.stdout.strip()
+
+
+def first_of(said: str) -> str:
+    """The errors that a program prints, in a line: the first two, and how many follow."""
+    lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
+    more = f" (and {len(lines) - 2} lines more)" if len(lines) > 2 else ""
+    return " ".join(lines[:2]) + more

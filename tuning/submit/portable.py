@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from search_spaces.errors import UserError
@@ -31,6 +31,19 @@ def require_cluster(loaded: LoadedSweep) -> tuple[ClusterSpec, int]:
     node = Node(cluster.cpus, cluster.gpus)
     compute_placement(loaded.spec.resources, [node] * cluster.max_nodes)
     return cluster, cluster.max_nodes
+
+
+def require_clusters(sweeps: Sequence[LoadedSweep]) -> tuple[ClusterSpec, int]:
+    """Machines on which each of several sweeps fits, and their number; see `require_cluster`.
+
+    Raises:
+        UserError: it does not, or there is no sweep.
+    """
+    if not sweeps:
+        raise UserError("no train stage: nothing says which machines the job gets")
+    clusters, nodes = zip(*map(require_cluster, sweeps), strict=True)
+    most = {key: max(getattr(c, key) for c in clusters) for key in ("cpus", "gpus", "memory")}
+    return clusters[0].model_copy(update=most), max(nodes)
 
 
 def files_of(loaded: LoadedSweep) -> dict[str, str]:

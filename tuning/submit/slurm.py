@@ -5,12 +5,15 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
-from tuning.submit.engine import Engine, Job, answer, ask
-from tuning.submit.portable import require_cluster
+from search_spaces.loading.sweep_file import LoadedSweep
+from tuning.controller.ray_tune.processes import RayStartError
+from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, first_of
+from tuning.submit.portable import require_clusters
 
 _NEEDS = "run this where Slurm's programs are: on a login node"
 _WARNING_S = 120
@@ -24,7 +27,7 @@ _OVER = (
 
 _SCRIPT = """\
 #!/bin/bash
-# Runs sweep {name}. Slurm may run this again: after a preemption, a lost node, or the time limit.
+# Runs {name}. Slurm may run this again: after a preemption, a lost node, or the time limit.
 #SBATCH --job-name={name}
 #SBATCH --nodes={nodes}
 #SBATCH --ntasks-per-node=1
@@ -36,18 +39,21 @@ _SCRIPT = """\
 
 # Trials save their checkpoints, and the session ends.
 pause() {{
-  next=$1
+  asked=yes next=$1
   {pause} || kill -TERM $job
 }}
 trap 'pause' TERM                # preemption
 trap 'pause requeue' USR1        # the time limit is near
 trap 'pause cancel' USR2         # tune cancel
 
-{run}
-job=$!
-while wait $job; kill -0 $job 2>/dev/null; do :; done  # a signal ends a wait
-wait $job
-code=$?
+{before}for try in 1 2 3; do
+  {run}
+  job=$!
+  while wait $job; kill -0 $job 2>/dev/null; do :; done  # a signal ends a wait
+  wait $job
+  code=$?
+  if [ $code != {busy} ] || [ -n "$asked" ]; then break; fi  # else Ray did not start
+done
 trap '' TERM
 if [ "$next" = requeue ] && [ $code != 0 ]; then scontrol requeue $SLURM_JOB_ID; fi
 if [ "$next" = cancel ]; then scancel $SLURM_JOB_ID; fi
@@ -57,13 +63,24 @@ _SEVERAL = """\
 export PATH={programs}:$PATH
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$(od -An -N32 -tx1 /dev/urandom | tr -d ' \\n')
 head=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+"""
+_ON_SEVERAL = """\
 srun ray symmetric-run --address "$head:{port}" --min-nodes {nodes} \\
-  --num-cpus {cpus} --num-gpus {num_gpus} --disable-usage-stats -- \\
-  {command} --address "$head:{port}" &"""
+    --num-cpus {cpus} --num-gpus {num_gpus} --disable-usage-stats -- \\
+    {command} --address "$head:{port}" &"""
 
 
 class Slurm(Engine):
     """Slurm, by its own programs on this machine."""
+
+    def __init__(self, place: str | None = None) -> None:
+        if place:
+            raise UserError("--address: has no effect on slurm; leave it out")
+
+    def check(self, sweeps: Sequence[LoadedSweep], options: Sequence[str]) -> list[str]:
+        """Its machines are those of the `cluster` sections; sbatch checks the options."""
+        require_clusters(sweeps)
+        return []
 
     def submit(self, job: Job) -> str:
         """Write the script into the sweep's folder, and hand it to sbatch."""
@@ -76,41 +93,44 @@ class Slurm(Engine):
         )
         return said.partition(";")[0]  # the name of the cluster follows
 
-    def state(self, job_id: str) -> str | None:
+    def state(self, job_id: str) -> JobState:
         """Its state, and why it waits."""
         asked = ("squeue", f"--jobs={_checked(job_id)}", "--states=all", "-h", "-o", "%T %r")
         done = ask(*asked, needs=_NEEDS)
         if done.returncode and "Invalid job id" not in done.stderr:
-            raise UserError(f"squeue: {' '.join(done.stderr.split())}")
+            raise UserError(f"squeue: {first_of(done.stderr)}")
         word, _, reason = done.stdout.strip().partition(" ")
         if done.returncode or word in ("", *_OVER):
-            return None
-        return word.lower() + (f" ({reason})" if reason != "None" else "")
+            return JobState.ended()
+        return JobState(word.lower() + (f" ({reason})" if reason != "None" else ""))
 
-    def cancel(self, job_id: str) -> None:
+    def cancel(self, job_id: str) -> str:
         """Signal the script, which pauses the sweep; a job that does not run yet just ends."""
-        runs = self.state(job_id) == "running"
+        runs = self.state(job_id).words == "running"
         signal = ("--batch", "--signal=USR2") if runs else ()
         answer("scancel", *signal, _checked(job_id), needs=_NEEDS)
+        return ENDS
 
 
 def job_script(job: Job) -> str:
     """The batch script: on one machine the command itself, on several a Ray cluster around it."""
-    cluster, nodes = require_cluster(job.loaded)
+    cluster, nodes = require_clusters(job.sweeps)
     command = shlex.join(job.command)
-    run = f"{command} &"
+    before, run = "", f"{command} &"
     values = {"nodes": nodes, "cpus": cluster.cpus}
     if nodes > 1:
-        programs = shlex.quote(str(Path(sys.executable).parent))
-        shape = {"programs": programs, "port": _PORT, "num_gpus": cluster.gpus}
-        run = _SEVERAL.format(command=command, **shape, **values)
+        before = _SEVERAL.format(programs=shlex.quote(str(Path(sys.executable).parent)))
+        shape = {"port": _PORT, "num_gpus": cluster.gpus}
+        run = _ON_SEVERAL.format(command=command, **shape, **values)
     return _SCRIPT.format(
         name=job.paths.name,
         memory=cluster.memory,
         gpus=f"#SBATCH --gpus-per-node={cluster.gpus}\n" if cluster.gpus else "",
         warning=_WARNING_S,
         pause=shlex.join([sys.executable, "-m", "tuning", "pause", str(job.paths.root)]),
+        before=before,
         run=run,
+        busy=RayStartError.exit_code,
         **values,
     )
 

@@ -25,6 +25,8 @@ def test_first_difference_of_two_curves() -> None:
     then = [report(1, loss=0.1 + 0.2, rows_per_second=5.0), report(2, loss=float("nan"))]
     assert first_difference(then, [*then, report(3, loss=1.0)]) is None
     assert first_difference(then, [report(1, loss=0.1 + 0.2, rows_per_second=9.0), then[1]]) is None
+    used = [report(1, loss=0.3, mfu=40.0, peak_memory_gib=2.5)]
+    assert first_difference(used, [report(1, loss=0.3, mfu=41.0, peak_memory_gib=2.6)]) is None
     assert first_difference(then, [report(1, loss=0.3), then[1]]) == (
         "step 1: loss was 0.30000000000000004, is 0.3"
     )

@@ -12,7 +12,7 @@ from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, open_run
 from tuning.controller.sweep_dir.begun import changed_keys, find_begun
-from tuning.controller.sweep_dir.create import create_sweep
+from tuning.controller.sweep_dir.create import create_sweep, discard_empty_sweep
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.record_mirror import mirror_records
 
@@ -57,6 +57,16 @@ def test_second_command_is_refused_while_the_first_drives(tune: Tune, file: Path
     paths = create_sweep(load_sweep(file), None, None)
     with acquire_lock(paths.lock):
         assert "job" in tune.refused("run", file, "--or-resume")
+
+
+def test_refused_command_leaves_what_another_one_drives(tune: Tune, file: Path) -> None:
+    """Of two commands that begin a sweep, one makes the folder, and the other may lock it."""
+    paths = create_sweep(load_sweep(file), None, None)
+    with acquire_lock(paths.lock):
+        discard_empty_sweep(paths)
+        assert paths.is_sweep
+    discard_empty_sweep(paths)
+    assert not paths.root.exists()
 
 
 def test_name_decides_which_sweep_is_meant(tune: Tune, file: Path) -> None:

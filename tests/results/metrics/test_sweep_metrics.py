@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 import time
@@ -16,6 +17,7 @@ from results.metrics.sweep_metrics import SweepMetrics
 from results.paths import TrialPaths
 from results.records.trial import Attempt, Report, TrialRecord, TrialState, append_report
 from results.records.worker_samples import sample_line
+from tests.cli.conftest import ROOT
 from tests.results.metrics.conftest import Session, scraped, text
 from tests.tuning.simulate import next_job
 from trainables.job import TrialJob
@@ -67,6 +69,15 @@ def test_a_running_trial_has_its_values(session: Session) -> None:
     assert got['tune_cost_total{currency="USD"}'] > 0
     assert abs(got['tune_trial_last_report_timestamp_seconds{trial="t0000"}'] - time.time()) < 60
     assert got['tune_rung_trials{rung="1"}'] == 1
+
+
+def test_documented_metrics_are_those_of_a_scrape(session: Session) -> None:
+    run, metrics = session(prices={"cpu_hour": 1.0})
+    next_job(run)
+    page = (ROOT / "docs" / "monitoring.md").read_text()
+    rows = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `tune_")]
+    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert documented == set(re.findall(r"^# TYPE (\w+)", text(metrics), re.MULTILINE))
 
 
 def test_a_trial_that_ended_has_no_series_but_its_checkpoints_count(session: Session) -> None:

@@ -8,8 +8,10 @@ import numpy as np
 import pytest
 
 from results.averaging import average
+from results.paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
+from tests.trainables.two_workers import leave_between_reports
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
@@ -53,6 +55,13 @@ def test_a_model_beats_the_frequencies_of_tokens(tmp_path: Path, cache: Path) ->
     rows = evaluated_rows(prepare(given, cache), Split.SELECTION, given).tokens[:, 1:]
     shares = np.unique(rows, return_counts=True)[1] / rows.size
     assert curve[80]["eval_loss"] < -np.sum(shares * np.log(shares))
+
+
+def test_sigterm_between_two_reports_loses_no_step(tmp_path: Path, cache: Path) -> None:
+    whole = run_trial(tmp_path / "whole", "causal_lm", TINY, cache=cache)
+    first, rest = leave_between_reports(tmp_path / "t", told=True, cache=cache)
+    assert TrialPaths(tmp_path / "t").checkpoint_steps() == [5, 6]
+    assert {**first.curve, **rest.curve} == whole.curve
 
 
 def test_exported_soup_has_the_same_loss_in_transformers(tmp_path: Path, cache: Path) -> None:

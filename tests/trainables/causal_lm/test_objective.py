@@ -11,7 +11,7 @@ from trainables.causal_lm import objective
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
 from trainables.causal_lm.model import load_model, new_model
-from trainables.causal_lm.objective import CAUSAL, NextTokenLoss, next_token_loss, step_flops
+from trainables.causal_lm.objective import NextTokenLoss, next_token_loss, step_flops
 from trainables.causal_lm.trainable import CausalLM
 
 TINY = EXAMPLES["causal_lm"].config
@@ -28,8 +28,6 @@ def gradients(loss: torch.Tensor, model: torch.nn.Module) -> list[torch.Tensor]:
 
 def test_loss_of_the_gpu_path_equals_that_of_transformers(cache: Path) -> None:
     """The code is the same on a CPU, so that it is tested everywhere."""
-    from transformers import AttentionInterface
-
     config = CausalLMConfig.model_validate(TINY)
     dataset = prepare(config, cache)
     model: Any = new_model(config, dataset)
@@ -38,8 +36,7 @@ def test_loss_of_the_gpu_path_equals_that_of_transformers(cache: Path) -> None:
     loss = NextTokenLoss(model, config)
     plain = loss(tokens)
     expected = gradients(plain, model)
-    AttentionInterface.register(CAUSAL, objective._causal_attention)
-    model.set_attn_implementation(CAUSAL)
+    objective.speed_up(model)
     fast = loss(tokens)
     torch.testing.assert_close(fast, plain)
     torch.testing.assert_close(gradients(fast, model), expected, rtol=1e-4, atol=1e-6)

@@ -37,6 +37,8 @@ BEGUN = (
     "documents/cp2",
     "llama/pp2",
     "moe/ep2",
+    "moe/pp2",
+    "moe/gpipe2",
 )
 RESUMED = (
     "llama/one>fsdp2",
@@ -50,6 +52,8 @@ RESUMED = (
     "moe/one>ep2",
     "moe/ep2>ep2",
     "moe/ep2>fsdp2",
+    "moe/ep2>pp2",
+    "moe/pp2>ep2",
 )
 ALONE = ("llama/one", "documents/one", "micro/one", "own/one", "wide/one", "moe/one")
 RESUMED_ALONE = (
@@ -166,7 +170,16 @@ def test_same_layout_goes_on_bit_for_bit(two: Results, begun: str, resumed: str)
 
 
 @pytest.mark.parametrize(
-    "case", ["llama/fsdp2", "llama/tp2", "wide/tp2", "documents/cp2", "llama/pp2", "moe/ep2"]
+    "case",
+    [
+        "llama/fsdp2",
+        "llama/tp2",
+        "wide/tp2",
+        "documents/cp2",
+        "llama/pp2",
+        "moe/ep2",
+        "moe/pp2",
+    ],
 )
 def test_optimizer_is_that_of_one_process(two: Results, case: str) -> None:
     whole = load_tree(two.checkpoint(f"{case.partition('/')[0]}/one"), "progress")["optimizer"]
@@ -216,7 +229,11 @@ def test_all_pairs_of_layouts(tmp_path: Path) -> None:
     }
     pairs = {
         "llama": [n for w, of in names.items() for n in of if fits("llama", n, w)],
-        "moe": ["one", "fsdp2", "ep2", "tp2xep2", "fsdp4", "fsdp4xep2", "ddp2xep2"],
+        "moe": [
+            *("one", "fsdp2", "ep2", "tp2xep2", "pp2"),
+            *("fsdp4", "fsdp4xep2", "ddp2xep2", "fsdp2xpp2xep2"),
+        ],
+        "moe_12": ["one", "pp3"],
     }
     resumed = {
         w: [

@@ -46,11 +46,17 @@ def test_axes_whose_product_is_not_the_workers(change: str, problem: str) -> Non
         ("communication={compress: bf16}", "communication: compress bf16: has no effect with"),
         ("optimizer=muon", "optimizer: muon does not work with layout dp_shard 2"),
         ("dtype=float16", "dtype: float16 does not work with layout dp_shard 2"),
-        ("compile=true", "compile: True does not work with layout dp_shard 2"),
     ],
 )
 def test_what_does_not_work_on_parts_of_a_model(change: str, problem: str) -> None:
     assert problem in problems("llm", "resources.layout=fsdp", f"fixed.{change}")
+
+
+def test_compile_where_ranks_share_layers() -> None:
+    changes = ["resources.layout=fsdp", "fixed.compile=true"]
+    preflight(load_sweep(SWEEPS / "llm.yaml", changes))
+    found = problems("llm", "resources.layout={tp: 2}", "fixed.compile=true")
+    assert "compile: True does not work with layout tp 2" in found
 
 
 @pytest.mark.parametrize(
@@ -146,9 +152,10 @@ EXPERTS = "fixed.experts={count: 6}"
         ),
         (
             8,
-            "{pp: 2, dp_shard: 4, ep: 2}",
+            "{pp: 2, dp_shard: 4, ep: 4}",
             EXPERTS,
-            "fixed.experts: a mixture of experts does not work with layout pp 2",
+            "layout: ep 4 does not divide experts.count, 6; nearest layout that fits: "
+            "{pp: 2, dp_shard: 4, ep: 2}",
         ),
     ],
 )

@@ -149,9 +149,9 @@ def test_starts_without_room_are_cancelled(tmp_path: Path) -> None:
     assert sweep.pool.cancelled
 
 
-def test_trial_is_retried_when_its_actor_died(sweep: Sweep) -> None:
+def test_trial_is_retried_when_the_broker_fails_without_dying(sweep: Sweep) -> None:
     job = sweep.begin()
-    remedy = sweep.workers.on_actor_died(job)
+    remedy = sweep.workers.on_broker_failed(job)
     sweep.workers.release(job, unusable=False)
     assert remedy is Remedy.RETRY
     assert not sweep.workers.broker_lost
@@ -159,22 +159,11 @@ def test_trial_is_retried_when_its_actor_died(sweep: Sweep) -> None:
     assert sweep.begin().key == f"{job.trial_id}.2"
 
 
-def test_memory_kill_of_the_actor_takes_the_workers_error(tmp_path: Path) -> None:
-    sweep = Sweep(tmp_path / "sweep", failure={"on_oom": "fail_trial"})
-    killed, alone = sweep.begin(), sweep.begin()
-    sweep.pool.failure = "rank 1: WorkerHealthCheckFailedError: OutOfMemoryError: 2 worker(s)"
-    assert sweep.workers.on_actor_died(killed, for_memory=True) is Remedy.FAIL_TRIAL
-    assert sweep.run.records[killed.trial_id].attempts[0].error == sweep.pool.failure
-    sweep.pool.failure = None
-    assert sweep.workers.on_actor_died(alone, for_memory=True) is Remedy.RETRY
-    assert sweep.run.records[alone.trial_id].attempts[0].cause is Cause.INFRASTRUCTURE
-
-
 def test_lost_broker_starts_and_charges_no_trial(sweep: Sweep) -> None:
     first, second = sweep.begin(), sweep.begin()
     sweep.pool.broker_died = True
     for job in (first, second):
-        assert sweep.workers.on_actor_died(job) is None
+        assert sweep.workers.on_broker_failed(job) is None
     assert sweep.workers.broker_lost
     assert sweep.workers.find_allocation() is None
     assert not sweep.run.interrupted

@@ -325,6 +325,14 @@ def test_every_pod_may_ask_the_name_server(manifests: list[Manifest]) -> None:
     assert {p["port"] for rule in dns["spec"]["egress"] for p in rule["ports"]} == {53}
 
 
+def test_training_pods_may_reach_storage(manifests: list[Manifest]) -> None:
+    (storage,) = [p for p in _policies(manifests) if p["metadata"]["name"] == "storage"]
+    ports = {p["port"] for rule in storage["spec"]["egress"] for p in rule["ports"]}
+    assert {443, 2049} <= ports, "object storage, NFS"
+    for part in ("head", "worker", "final"):
+        assert selects(storage["spec"]["podSelector"], {"app.kubernetes.io/component": part})
+
+
 def _policies(manifests: list[Manifest]) -> list[Manifest]:
     found = of_kind(manifests, "NetworkPolicy")
     return [p for p in found if p["metadata"]["namespace"] == "ray"]
@@ -393,6 +401,40 @@ def test_gpus_where_machines_have_them(manifests: list[Manifest]) -> None:
     if has:
         assert limits["nvidia.com/gpu"] == "2"
         assert (group["minReplicas"], group["maxReplicas"]) == (2, 8)
+
+
+def test_volume_service_and_namespaces_are_as_asked(manifests: list[Manifest]) -> None:
+    claims = [m["spec"] for m in of_kind(manifests, "PersistentVolumeClaim")]
+    (sweeps,) = [c for c in claims if c["accessModes"] == ["ReadWriteMany"]]
+    assert sweeps["resources"]["requests"]["storage"] == "1Ti"
+    (encrypted,) = of_kind(manifests, "StorageClass")
+    assert sweeps["storageClassName"] == encrypted["metadata"]["name"]
+    assert encrypted["parameters"]["encrypted"] == "true"
+    services = {m["metadata"]["name"]: m["spec"] for m in of_kind(manifests, "Service")}
+    head = [s for s in services.values() if 8265 in [p["port"] for p in s["ports"]]]
+    assert [s["type"] for s in head] == ["ClusterIP"], "dashboard and jobs"
+    level = "pod-security.kubernetes.io/enforce"
+    levels = {
+        m["metadata"]["name"]: m["metadata"]["labels"] for m in of_kind(manifests, "Namespace")
+    }
+    assert (levels["ray"][level], levels["monitoring"][level]) == ("restricted", "baseline")
+    deployed = {_component(t) for n, t in pods(manifests) if n == "monitoring"}
+    assert {"prometheus", "alertmanager", "grafana", "dcgm-exporter"} <= deployed
+    (backup,) = of_kind(manifests, "CronJob")
+    assert "KEEP" in str(backup["spec"]), "retention"
+
+
+def test_jobs_for_the_winner_have_the_variables_of_the_reference(tmp_path: Path) -> None:
+    digits = load_sweep(ROOT / "search_spaces" / "digits.yaml", [GPUS, "resources.workers=4"])
+    winner = {"learning_rate": 0.01, "batch_size": 64, "hidden_units": 64, "num_layers": 2}
+    made = render_k8s(digits, (), winner | {"weight_decay": 0.0001, "dropout": 0.1})
+    names = {"EPOCHS", "BATCH_SIZE", "LEARNING_RATE", "OUTPUT_DIR", "MASTER_ADDR", "MASTER_PORT"}
+    names |= {"NCCL_DEBUG", "NCCL_SOCKET_IFNAME"}
+    for name in ("pytorchjob", "pytorchjob-single"):
+        job = YAML(typ="safe").load(made[f"final/{name}.yaml"])
+        for group in job["spec"]["pytorchReplicaSpecs"].values():
+            env = group["template"]["spec"]["containers"][0]["env"]
+            assert names <= {each["name"] for each in env}
 
 
 def refused(file: Path, *changes: str) -> list[str]:

@@ -7,17 +7,12 @@ from typing import Any
 
 import pytest
 from ray.air.execution import AcquiredResources, ResourceManager, ResourceRequest
-from ray.air.execution._internal.tracked_actor import TrackedActor
-from ray.air.execution._internal.tracked_actor_task import TrackedActorTask
 from ray.air.execution.resources.fixed import FixedAcquiredResources
-from ray.exceptions import OutOfMemoryError, RayActorError
 from ray.train._internal.storage import StorageContext
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
-from tuning.controller.ray_tune.patches import evict_finished, keep_actors
-
-RESOURCES = ResourceRequest([{"CPU": 1}])
+from tuning.controller.ray_tune.patches import evict_finished
 
 
 class EnoughResources(ResourceManager):
@@ -53,16 +48,6 @@ def controller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     )
 
 
-def start_actor(controller: Any) -> tuple[TrackedActor, list[Exception]]:
-    """A running actor of trial 0, and the errors that end it."""
-    manager, errors = controller._actor_manager, list[Exception]()
-    actor = TrackedActor(1, on_error=lambda _, error: errors.append(error))
-    acquired = EnoughResources().acquire_resources(RESOURCES)
-    manager._live_actors_to_ray_actors_resources[actor] = None, acquired
-    controller._actor_to_trial[actor] = Trial("any", trial_id="0", stub=True)
-    return actor, errors
-
-
 def add_trials(controller: Any, *statuses: str) -> list[Trial]:
     trials = [Trial("any", trial_id=f"{n}", stub=True) for n in range(len(statuses))]
     for trial, status in zip(trials, statuses, strict=True):
@@ -70,39 +55,6 @@ def add_trials(controller: Any, *statuses: str) -> list[Trial]:
         controller._set_trial_status(trial, status)
         controller._trial_metadata[trial.trial_id] = "{}"
     return trials
-
-
-def test_keep_actors_takes_a_memory_kill_for_a_dead_actor(controller: Any) -> None:
-    actor, errors = start_actor(controller)
-    low = OutOfMemoryError("2 worker(s) were killed due to the node running low on memory")
-    with pytest.raises(RuntimeError, match="unexpected"):  # without the patch
-        controller._actor_manager._actor_task_failed(TrackedActorTask(actor), low)
-    killed = set[str]()
-    keep_actors(controller, RESOURCES, killed, [])
-    controller._actor_manager._actor_task_failed(TrackedActorTask(actor), low)
-    assert killed == {"0"}
-    assert [(type(e), str(e)) for e in errors] == [(RayActorError, str(low))]
-
-
-def test_keep_actors_leaves_other_errors_to_ray_tune(controller: Any) -> None:
-    actor, errors = start_actor(controller)
-    killed = set[str]()
-    keep_actors(controller, RESOURCES, killed, [])
-    died = RayActorError(error_msg="gone")
-    controller._actor_manager._actor_task_failed(TrackedActorTask(actor), died)
-    assert errors == [died]
-    assert not killed
-
-
-def test_keep_actors_gives_no_actor_to_a_trial_whose_own_is_starting(controller: Any) -> None:
-    waiting, starting = Trial("any", trial_id="1", stub=True), TrackedActor(1)
-    waiting.placement_group_factory = RESOURCES
-    keep_actors(controller, RESOURCES, set(), [])
-    controller._trial_to_actor[waiting] = starting
-    assert controller._actor_cache.cache_object(RESOURCES, TrackedActor(2))
-    assert not controller._maybe_reuse_cached_actor(waiting)
-    assert controller._trial_to_actor == {waiting: starting}
-    assert controller._actor_cache.num_cached_objects == 1
 
 
 def test_evict_finished_keeps_unfinished_trials(controller: Any) -> None:

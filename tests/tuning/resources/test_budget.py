@@ -288,6 +288,29 @@ def test_price_of_a_gpu_is_that_of_its_name():
     assert attempt_cost(attempt, prices).cost == 0.5
 
 
+def test_prices_on_a_spot_machine():
+    prices = PricesSpec(
+        cpu_hour=0.5,
+        gpu_hour=2.0,
+        accelerators={"H200": 3.5, "H200-spot": 1.4, "T4": 0.5},
+        spot_cpu_hour=0.1,
+    )
+    assert prices.of_gpu("NVIDIA H200", spot=True) == 1.4
+    assert prices.of_gpu("NVIDIA H200", spot=False) == prices.of_gpu("NVIDIA H200", None) == 3.5
+    assert prices.of_gpu("Tesla T4", spot=True) == 0.5, "no price of its own: as elsewhere"
+    other = prices.model_copy(update={"spot_gpu_hour": 0.2})
+    assert [other.of_gpu("Tesla T4", spot) for spot in (True, False, None)] == [0.2, 0.5, 0.5]
+    costs = [
+        attempt_cost(trial(0).attempts[0].model_copy(update=update), prices).cost
+        for update in (
+            {"accelerator": "NVIDIA H200", "spot": True},
+            {"accelerator": "NVIDIA H200", "spot": False},
+            {},
+        )
+    ]
+    assert costs == [1.4 + 2 * 0.1, 3.5 + 2 * 0.5, 3.5 + 2 * 0.5]
+
+
 def test_forecast_subtracts_what_a_running_trial_has_cost():
     running = trial(0, hours=0.5, state=TrialState.RUNNING)
     assert forecast(BudgetSpec(trials=1), [running], EACH, at_once=2) == Forecast(

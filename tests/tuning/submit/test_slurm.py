@@ -29,7 +29,7 @@ def test_the_script_is_as_reviewed(shape: str) -> None:
     """After a change that is meant: UPDATE_GOLDEN=1, and look at the difference."""
     loaded = load_sweep(FILE, [SHAPES[shape]])
     command = ["python", "-m", "tuning", "run", "llm.yaml", "--or-resume"]
-    made = job_script(Job(loaded, SweepPaths(Path("/sweeps/llm")), command, ()))
+    made = job_script(Job([loaded], SweepPaths(Path("/sweeps/llm")), command, ()))
     made = made.replace(sys.executable, "python").replace(str(Path(sys.executable).parent), "/bin")
     file = GOLDEN / f"{shape}.sh"
     if os.environ.get("UPDATE_GOLDEN"):
@@ -42,3 +42,27 @@ def test_the_script_is_as_reviewed(shape: str) -> None:
 def test_an_id_that_is_none_reaches_no_command_line() -> None:
     with pytest.raises(UserError, match="no id of a job: --all"):
         Slurm().cancel("--all")
+
+
+@pytest.mark.parametrize(("codes", "expected"), [("4 4 0", 0), ("4 4 4 0", 4), ("2 0", 2)])
+def test_driver_whose_ray_does_not_start_is_started_again(
+    tmp_path: Path, codes: str, expected: int
+) -> None:
+    """The script as bash runs it, with a command that ends with one code after the other."""
+    (tmp_path / "codes").write_text(codes)
+    command = 'read code rest < codes; echo "$rest" > codes; exit $code'
+    job = Job(
+        [load_sweep(FILE, [SHAPES["one"]])], SweepPaths(tmp_path), ["bash", "-c", command], ()
+    )
+    done = subprocess.run(["bash", "-c", job_script(job)], cwd=tmp_path, timeout=60)
+    assert done.returncode == expected
+
+
+def test_job_of_a_pipeline_has_the_machines_of_its_largest_stage(tmp_path: Path) -> None:
+    sweeps = [load_sweep(FILE, [shape]) for shape in SHAPES.values()]
+    script = job_script(Job(sweeps, SweepPaths(tmp_path), ["true"], ()))
+    assert "#SBATCH --nodes=4" in script
+    assert "#SBATCH --mem=64G" in script
+    Slurm().check(sweeps, ())
+    with pytest.raises(UserError, match=r"llm.yaml: needs cluster\.max_nodes"):
+        Slurm().check([*sweeps, load_sweep(FILE)], ())

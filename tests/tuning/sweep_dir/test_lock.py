@@ -2,14 +2,21 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
+import threading
 import time
 
 import pytest
 
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.lock import STALE_S, acquire_lock, current_driver
+from tuning.controller.sweep_dir.lock import (
+    STALE_S,
+    acquire_lock,
+    current_driver,
+    wait_for_sign_of_life,
+)
 
 HOLD = """
 import sys, time
@@ -81,3 +88,52 @@ def test_damaged_lock_is_free(lock):
     lock.write_text('{"host": "x", "pi')
     with acquire_lock(lock) as fence:
         assert fence.number == 1
+
+
+def test_fast_clock_of_this_machine_takes_no_sweep_over(lock, monkeypatch):
+    lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "fence": 4}))
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 2 * STALE_S)
+    with pytest.raises(UserError, match="driven by process 1 on elsewhere"), acquire_lock(lock):
+        pass
+
+
+def test_containers_of_one_name_are_told_apart(lock):
+    """A process id of one means another process in the other, or none."""
+    if os.geteuid() or shutil.which("unshare") is None:
+        pytest.skip("needs root and unshare")
+    alone = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child"]
+    command = [*alone, sys.executable, "-c", HOLD, str(lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout.readline() == b"held\n"
+        assert current_driver(lock).startswith("process 1 on ")
+        other.stdin.close()
+    assert current_driver(lock) is None
+
+
+def test_all_locks_have_one_length(lock):
+    lengths = set()
+    for _ in range(12):
+        with acquire_lock(lock):
+            lengths.add(lock.stat().st_size)
+        lengths.add(lock.stat().st_size)
+    assert len(lengths) == 1
+
+
+def test_silent_driver_is_waited_for_and_a_living_one_is_not(lock):
+    said = []
+    lock.write_text(json.dumps({"host": "elsewhere", "pid": 1, "fence": 4}))
+    os.utime(lock, (time.time() - STALE_S + 1.5,) * 2)
+    wait_for_sign_of_life(lock, said.append)  # until it counts as dead
+    assert current_driver(lock) is None
+    os.utime(lock)
+    beats = threading.Timer(0.5, os.utime, [lock])
+    beats.start()
+    wait_for_sign_of_life(lock, said.append)
+    beats.join()
+    assert current_driver(lock) == "process 1 on elsewhere"
+    assert len(said) == 2
+    wait_for_sign_of_life(lock.with_name("none"), said.append)
+    with acquire_lock(lock.with_name("own")):
+        wait_for_sign_of_life(lock.with_name("own"), said.append)
+    assert len(said) == 2

@@ -36,7 +36,12 @@ from tests.tuning.simulate import (
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir import record_mirror
 from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.controller.sweep_dir.record_mirror import RecordMirror, has_driver, mirror_records
+from tuning.controller.sweep_dir.record_mirror import (
+    RecordMirror,
+    has_driver,
+    mirror_records,
+    wait_for_mirrors_driver,
+)
 from tuning.controller.sweep_dir.restore import fetch_checkpoints, restore_sweep
 
 
@@ -140,6 +145,26 @@ def test_mirror_has_one_driver_and_one_sweep_of_a_name(storage: Path, spec: Swee
         fence = stack.enter_context(acquire_lock(other.lock))
         with pytest.raises(UserError, match="holds another sweep of this name; give this one"):
             stack.enter_context(mirror_records(other, spec, fence))
+
+
+def test_silent_driver_of_a_mirror_is_waited_for(storage: Path) -> None:
+    spec = make_spec(checkpoint={"mirror": (storage.parent / "far").as_uri()})
+    address, said = f"{spec.checkpoint.mirror}/simulated", list[str]()
+    with ExitStack() as stack:
+        run, mirror = driven(new_sweep(spec, storage), spec, stack)
+        next_job(run)
+        mirror.send()
+        objects = open_object_store(address)
+        owner = json.loads(objects.read(OWNER) or b"")
+        objects.put(OWNER, json.dumps({**owner, "host": "elsewhere"}).encode())
+        [heartbeat] = (storage.parent / "far").rglob(f"drivers/{owner['token']}.json")
+        heartbeat.write_text("{}")
+        os.utime(heartbeat, (time.time() - record_mirror.STALE_S + 1.0,) * 2)
+        wait_for_mirrors_driver(address, said.append)
+        assert not has_driver(objects)
+        assert len(said) == 1
+        wait_for_mirrors_driver(address, said.append)
+        assert len(said) == 1
 
 
 def test_driver_that_lost_the_mirror_ends_its_session(

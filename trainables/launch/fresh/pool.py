@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import Failed, Leak
+from trainables.launch.node_notices import draining_machines
 from trainables.launch.ray_train import WorkerGroupSpec, error_line, is_alive, machines_of
 from trainables.user_code.loop_source import builds_trainer
 
@@ -49,7 +50,7 @@ class Place:
     is_known: bool = False
 
     def is_usable(self, avoid: tuple[str, ...]) -> bool:
-        """Whether it has its machines, and none of those to avoid."""
+        """Whether it has its machines, none of those to avoid, and none that is taken away."""
         from ray.util.placement_group import placement_group_table
 
         if self.group is None:
@@ -57,7 +58,8 @@ class Place:
         found: Any = placement_group_table(self.group)
         machines = set(found["bundles_to_node_id"].values())
         waits = found["state"] == "PENDING" and not avoid
-        return waits or (found["state"] == "CREATED" and machines.isdisjoint(avoid))
+        unwanted = {*avoid, *draining_machines()}
+        return waits or (found["state"] == "CREATED" and machines.isdisjoint(unwanted))
 
 
 def part_of_bundle(spec: WorkerGroupSpec, spares: bool) -> float:
@@ -222,18 +224,6 @@ class FreshWorkerPool:
     def is_alive(self) -> bool:
         """Whether the broker answers."""
         return is_alive(self._broker)
-
-    def failure_reason(self, key: str, wait_s: float) -> str | None:
-        """Why an attempt's processes failed, in one line; None if they do not fail in that time."""
-        import ray
-
-        try:
-            failed: str | None = ray.get(self._busy[key].result, timeout=wait_s)
-        except ray.exceptions.GetTimeoutError:
-            return None
-        except ray.exceptions.RayError as e:
-            return error_line(e)
-        return failed
 
     def take_leaks(self) -> list[Leak]:
         """Empty: a process runs one attempt."""

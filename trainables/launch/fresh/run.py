@@ -25,12 +25,15 @@ from trainables.checkpointing.saver import Superseded
 from trainables.job import TrialJob
 from trainables.launch.broker import Broker
 from trainables.launch.events import Ended, Event, Failed, Reported
+from trainables.launch.fresh.node_watch import NodeWatch, is_taken_away
+from trainables.launch.node_notices import watch_node
 from trainables.launch.ray_train import (
     WorkerGroupSpec,
     checkpoint_snapshot,
     claim_device,
     describe_failure,
     fit,
+    note_spot_machine,
     over_node_network,
     run_config,
     scaling_config,
@@ -120,10 +123,16 @@ def _enter_folders(job: TrialJob) -> None:
 
 
 def _register(config: dict[str, Any], context: Any, rank: int) -> None:
-    """Tell the broker where this worker is, and whether others like it fit beside it."""
+    """Tell the broker where this worker is, and whether others like it fit beside it.
+
+    From now on Ray learns of a cloud's notice that the machine is taken away.
+    """
     from ray.util.placement_group import get_current_placement_group
 
     group, room = get_current_placement_group(), has_room(context.get_local_world_size())
+    note_spot_machine()
+    if context.get_local_rank() == 0:
+        watch_node(config["notices"])
     register: Any = config["broker"].register_worker
     register.remote(config["job"].key, rank, this_machine(), group, has_room=room)
 
@@ -167,6 +176,15 @@ class ForwardReports(UserCallback):
             return
         if checkpoint is not None:
             self._add_manifest(Path(checkpoint.path), counter.last)
+            if is_taken_away() and self._held is None:
+                self._leave(counter.last)
+
+    def _leave(self, step: int) -> None:
+        """End the attempt as preempted: it has a checkpoint, and the next one goes on from it."""
+        if self._hashing is not None:
+            self._hashing.join()
+        why = f"Preempted: a machine is taken away; left after step {step}, which it saved"
+        _post_event(self._broker, self._job, Failed(why))
 
     def _post(self, step: int, numbers: dict[str, float]) -> None:
         report = Report(step=step, metrics=numbers, attempt=self._job.attempt, time=time.time())
@@ -248,7 +266,12 @@ def _fit(job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker], in_g
         callbacks=[ForwardReports(job, broker, restored)],
     )
     try:
-        task = {"job": job, "broker": broker, "gpus_per_worker": spec.gpus_per_worker}
+        task = {
+            "job": job,
+            "broker": broker,
+            "gpus_per_worker": spec.gpus_per_worker,
+            "notices": spec.notices,
+        }
         if not in_group:
             start_fewer_actors()
             _call_driver(job, task, spec, run())
@@ -269,7 +292,7 @@ def _fit(job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker], in_g
 
 
 def start_fewer_actors() -> None:
-    """Make Ray Train start two actors less for each run of this process.
+    """Make Ray Train start two actors less for each run of this process, and watch its machines.
 
     The one that frees the placement group of a killed run asks the State API for ever where only
     `ray[default]` would serve it; `FreshWorkerPool` frees the group. The one for data sets is left
@@ -279,7 +302,8 @@ def start_fewer_actors() -> None:
 
     def callbacks(self: DataParallelTrainer) -> list[Any]:
         unused = (PlacementGroupCleanerCallback, *(() if self.datasets else (DatasetsCallback,)))
-        return [found for found in original(self) if not isinstance(found, unused)]
+        kept = [found for found in original(self) if not isinstance(found, unused)]
+        return [*kept, NodeWatch()]
 
     DataParallelTrainer._create_default_callbacks = callbacks  # type: ignore[method-assign]
 

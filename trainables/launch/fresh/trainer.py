@@ -21,6 +21,7 @@ from ray.train.v2._internal.execution.worker_group.state import WorkerGroupConte
 from ray.util.placement_group import PlacementGroup
 
 from trainables.launch.fresh.libraries import import_libraries
+from trainables.launch.fresh.node_watch import NodeWatch
 from trainables.launch.lane_trainer import LocalTrainer
 from trainables.launch.ray_train import (
     NODE_ID,
@@ -109,6 +110,9 @@ class FreshTrainer(LocalTrainer):
     """Runs one attempt."""
 
     controller = FreshController
+
+    def _create_default_callbacks(self) -> list[Any]:
+        return [*super()._create_default_callbacks(), NodeWatch()]
 
 
 def prepare_workers(trainable: str, spec: WorkerGroupSpec) -> None:

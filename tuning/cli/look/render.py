@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -12,14 +13,21 @@ from tuning.cli.options import File, Set, StorageDir, with_results
 
 
 def render(
-    target: Annotated[Literal["k8s"], typer.Argument(metavar="k8s", help="For Kubernetes.")],
+    target: Annotated[
+        Literal["k8s", "sky"],
+        typer.Argument(metavar="k8s|sky", help="For Kubernetes, or for SkyPilot."),
+    ],
     file: File,
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", file_okay=False, help="Folder for the manifests.")
     ],
     overlays: Annotated[
         list[str],
-        typer.Option("--with", metavar="OVERLAY", help="Switch an overlay on. May be repeated."),
+        typer.Option(
+            "--with",
+            metavar="OVERLAY",
+            help="Switch an overlay on; may be repeated. For SkyPilot: the kind of GPU, like H100.",
+        ),
     ] = [],  # noqa: B006 - typer reads the default, it is never changed
     winner: Annotated[
         str | None,
@@ -30,7 +38,7 @@ def render(
     set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
     storage: StorageDir = None,
 ) -> None:
-    """Write manifests that run the sweep of a file on Kubernetes: kubectl apply -k DIR
+    """Write files that run the sweep of a file on Kubernetes (kubectl apply -k DIR) or SkyPilot.
 
     The file says in `cluster` which machines there are. Overlays are kustomize components.
 
@@ -45,16 +53,27 @@ def render(
     from tuning.cli.look.monitor import monitor
     from tuning.controller.preflight import preflight
     from tuning.submit.manifests import render_k8s
+    from tuning.submit.sky import render_sky
 
     if is_pipeline_file(file):
         raise UserError(f"{file}: a pipeline cannot be rendered; render the files of its sweeps")
     loaded = load_sweep(file, set_)
     preflight(loaded)
+    if target == "sky":
+        if winner is not None:
+            raise UserError("--winner: has no effect on sky; leave it out")
+        return _list(write_folder(directory, render_sky(loaded, overlays)))
     params = None
     if winner is not None:
         paths = with_results(winner, storage)
         params = select_winner(paths, read_spec(paths)).line.record.params
     made = render_k8s(loaded, overlays, params)
     monitor(directory / "overlays" / "monitoring", alertmanager="alertmanager:9093")
-    for path in write_folder(directory, made):
+    _list(write_folder(directory, made))
+    readme = directory / "README.md"
+    echo(f"then, with the secrets of {readme}: kubectl apply -k {directory}", err=True)
+
+
+def _list(paths: Sequence[Path]) -> None:
+    for path in paths:
         echo(str(path))

@@ -68,6 +68,8 @@ def run(
         set_ = with_metrics_port(set_, metrics_port)
         asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
         which = Asked(stages, begin, until)
+        if or_resume:
+            _wait_for_its_driver(_pipeline_folder(file, set_, name, storage))
         if detach:
             made = partial(create_pipeline, file, **asked)
             return run_detached(made, address, insecure, options=which.options)
@@ -77,6 +79,7 @@ def run(
     if or_resume:
         name, found = _begun(file, set_, name, storage)
         if found is not None:
+            _wait_for_its_driver(found)
             given: dict[str, Any] = {"address": address, "insecure": insecure, "detach": detach}
             return resume(found, storage=storage, metrics_port=metrics_port, **given)
     set_ = with_metrics_port(set_, metrics_port)
@@ -85,6 +88,26 @@ def run(
         return run_detached(partial(create, address=address), address, insecure)
     start = partial(api.run, file, overrides=set_, name=name, storage=storage)
     _run_session(partial(start, address=address, insecure=insecure))
+
+
+def _pipeline_folder(
+    file: Path, overrides: Sequence[str], name: str | None, storage: str | None
+) -> str:
+    from search_spaces.pipeline.loading import load_pipeline
+    from tuning.controller.sweep_dir.folder import resolve_storage
+
+    return str(resolve_storage(storage).root / (name or load_pipeline(file, overrides).name))
+
+
+def _wait_for_its_driver(found: str) -> None:
+    """Wait until it is known whether another machine runs a sweep or pipeline, by its place."""
+    from results.paths import SweepPaths
+    from tuning.controller.sweep_dir.lock import wait_for_sign_of_life
+    from tuning.controller.sweep_dir.record_mirror import wait_for_mirrors_driver
+
+    if "://" in found:
+        return wait_for_mirrors_driver(found, echo)
+    return wait_for_sign_of_life(SweepPaths(Path(found)).lock, echo)
 
 
 def _begun(

@@ -16,6 +16,7 @@ from results.storage.atomic import open_private
 from tuning.cli.formatting import echo
 
 _POLL_S = 0.1
+_IDLE = "30m"
 
 
 def up(
@@ -25,21 +26,29 @@ def up(
     ] = None,
     idle: Annotated[
         str, typer.Option(metavar="T", help="Time without a command after which it ends.")
-    ] = "30m",
+    ] = _IDLE,
+    jobs: Annotated[
+        bool,
+        typer.Option("--jobs", help="Keep a Ray cluster for tune submit --to ray instead."),
+    ] = False,
 ) -> None:
     """Keep a driver, its Ray cluster and workers ready: the next tune run reports at once.
 
     It runs commands of the same folder and environment. After an edit of code it starts again.
+    With --jobs, a cluster of this machine takes sweeps of tune submit --to ray, until tune down.
 
     Example: tune up search_spaces/llm.yaml --idle 2h
     """
     from search_spaces.errors import UserError
     from search_spaces.spec.base import parse_duration
     from tuning import api
-    from tuning.prepared.identity import socket_path, terminal_variables
 
     if sys.platform != "linux":
         raise UserError("tune up: needs Linux; tune run starts without it")
+    if jobs:
+        if file is not None or idle != _IDLE:
+            raise UserError("--jobs: takes neither a file nor --idle; leave them out")
+        return _up_for_jobs()
     try:
         seconds = parse_duration(idle)
     except ValueError as e:
@@ -48,6 +57,12 @@ def up(
         return echo(f"process {found['pid']} is up; end it with: tune down")
     if file is not None:
         api.load(file)
+    _start_keeper(file, idle, seconds)
+
+
+def _start_keeper(file: Path | None, idle: str, seconds: float) -> None:
+    from tuning.prepared.identity import socket_path, terminal_variables
+
     log = socket_path(create=True).with_name("log")
     with open(log, "wb", opener=open_private) as output:
         process = subprocess.Popen(
@@ -67,6 +82,29 @@ def up(
     echo(f"process {process.pid} is up, and ends after {idle} without a command or by: tune down")
 
 
+def _up_for_jobs() -> None:
+    from tuning.submit.ray_head import running_head, start_head
+
+    if (head := running_head()) is None:
+        head = start_head()
+    echo(f"{head.address} takes jobs: tune submit FILE --to ray; end it with: tune down")
+
+
+def _down_for_jobs() -> bool:
+    """End the cluster for jobs; False if it does not run."""
+    from search_spaces.errors import UserError
+    from tuning.submit.ray_head import end_head, running_head
+    from tuning.submit.ray_jobs import RayJobs
+
+    if (head := running_head()) is None:
+        return False
+    if left := RayJobs(head.address).running:
+        raise UserError(f"{head.address} runs {', '.join(left)}; first: tune cancel SWEEP")
+    end_head(head)
+    echo(f"{head.address} ended")
+    return True
+
+
 def down() -> None:
     """End what tune up keeps ready, and free its memory; a command that runs goes on.
 
@@ -74,8 +112,9 @@ def down() -> None:
     """
     import psutil
 
+    ended = _down_for_jobs()
     if (found := _ask("down")) is None:
-        return echo("tune up does not run")
+        return None if ended else echo("tune up does not run")
     if found["busy"]:
         return echo("tune up ends with the command that it runs; to end that one: tune pause")
     with suppress(psutil.NoSuchProcess):

@@ -93,15 +93,6 @@ def _node(has: Mapping[str, float], name: str, address: str = "") -> Node:
     return Node(has.get("CPU", 0.0), has.get("GPU", 0.0), name, address)
 
 
-def own_node_resource() -> str:
-    """The name of the resource that only this machine has; Ray gives each machine one of size 1."""
-    import ray
-
-    own = ray.get_runtime_context().get_node_id()
-    resources: dict[str, float] = next(n["Resources"] for n in ray.nodes() if n["NodeID"] == own)
-    return next(r for r in resources if r.startswith("node:") and "__" not in r)
-
-
 def check_cluster_auth(address: str | None, insecure: bool) -> None:
     """Check that a cluster on another machine is joined with authentication.
 

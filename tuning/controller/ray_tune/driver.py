@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from ray import tune
@@ -16,37 +17,27 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from results.records.failures import Remedy
-from results.records.trial import Report
 from results.storage.fault_injection import fault_point
-from trainables.job import TrialJob
-from tuning.controller.ray_tune.cluster import own_node_resource
+from trainables.job import Answer, TrialJob
+from trainables.launch.events import Failed
 from tuning.controller.ray_tune.guard import guarded
-from tuning.controller.ray_tune.patches import (
-    NoProgress,
-    count_no_callbacks,
-    evict_finished,
-    forward_no_credentials,
-    keep_actors,
-)
-from tuning.controller.ray_tune.shared import take_actors
-from tuning.controller.ray_tune.trial_actor import (
-    BEGAN,
-    CAME_UP,
-    ERROR,
+from tuning.controller.ray_tune.listener import (
+    FAILURE,
     KEY,
     REPORT,
     WAITED,
-    machines_of,
-    trial_actor,
+    Attempt,
+    Connection,
+    ListeningManager,
+    listen,
 )
+from tuning.controller.ray_tune.patches import NoProgress, count_no_callbacks, evict_finished
 from tuning.controller.sweep import SweepController
 from tuning.controller.worker_manager import WorkerManager
 from tuning.search.schedulers import Decision
 
 _UNUSABLE_AFTER = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK, Remedy.LARGER_LAYOUT)
 """After these the processes of an attempt run no other one."""
-_MIN_RESOURCE = 1e-4
-"""The least amount of a resource that Ray counts; Ray Tune demands some for each actor."""
 
 
 class RayTuneSearcher(Searcher):
@@ -55,14 +46,12 @@ class RayTuneSearcher(Searcher):
     Attributes:
         run: the sweep.
         jobs: the attempts that run, by Ray Tune's trial id.
-        killed: Ray Tune's ids of trials whose actors Ray's memory monitor killed.
     """
 
     def __init__(self, run: SweepController, workers: WorkerManager) -> None:
         super().__init__()
         self.run, self._workers = run, workers
         self.jobs: dict[str, TrialJob] = {}
-        self.killed: set[str] = set()
 
     @guarded(Searcher.FINISHED)
     def suggest(self, trial_id: str) -> Any:
@@ -82,23 +71,24 @@ class RayTuneSearcher(Searcher):
     def on_trial_complete(
         self, trial_id: str, result: dict[str, Any] | None = None, error: bool = False
     ) -> None:
-        """An attempt ended: by itself, by its own failure, or because its actor died."""
+        """An attempt ended: by itself, by its own failure, or because the broker died."""
         job = self.jobs.pop(trial_id, None)
         if job is None:
             return
         if result and WAITED in result:
             self.run.lifecycle.record_wait(job.key, result[WAITED])
         remedy = None
+        failed: Failed | None = result.get(FAILURE) if result else None
         if error:
-            remedy = self._workers.on_actor_died(job, for_memory=trial_id in self.killed)
-        elif result and ERROR in result and not result[CAME_UP]:
-            self._workers.on_start_failed(job, result[ERROR])
-        elif result and ERROR in result:
-            remedy = self.run.on_failed(
-                job.trial_id, result[ERROR], began=result[BEGAN], machines=machines_of(result)
-            )
-        else:
+            remedy = self._workers.on_broker_failed(job)
+        elif failed is None:
             self.run.on_ended(job.trial_id)
+        elif not failed.came_up:
+            self._workers.on_start_failed(job, failed.reason)
+        else:
+            remedy = self.run.on_failed(
+                job.trial_id, failed.reason, began=failed.began, machines=failed.machines
+            )
         self._workers.release(job, unusable=remedy in _UNUSABLE_AFTER)
         fault_point("driver:released")
 
@@ -110,13 +100,19 @@ class RayTuneSearcher(Searcher):
 
 
 class RayTuneScheduler(FIFOScheduler):
-    """Asks the sweep after each report, and answers the trial."""
+    """Asks the sweep after each report, and collects the answers to the trials.
+
+    Attributes:
+        run: the sweep.
+        answers: to reports, by key of the attempt; sent together after a batch of events.
+    """
 
     def __init__(
         self, run: SweepController, searcher: RayTuneSearcher, workers: WorkerManager
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.run, self._searcher, self._workers = run, searcher, workers
+        self.answers: dict[str, Answer] = {}
         self._patched = False
 
     @guarded(FIFOScheduler.STOP)
@@ -127,22 +123,23 @@ class RayTuneScheduler(FIFOScheduler):
             return self.CONTINUE
         fault_point("driver:heard")
         self.run.lifecycle.record_wait(job.key, result[WAITED])
-        decision = self.run.on_report(job.trial_id, Report.model_validate_json(result[REPORT]))
+        decision = self.run.on_report(job.trial_id, result[REPORT])
         fault_point("driver:decided")
         if decision is not Decision.CONTINUE:
             return self.STOP
-        self._workers.broker.answer.remote(job.key, self._workers.answer(job))
-        fault_point("driver:answered")
+        self.answers[job.key] = self._workers.answer(job)
         return self.CONTINUE
 
     @guarded(None)
     def on_trial_add(self, tune_controller: Any, trial: Any) -> None:
-        """Let Ray Tune keep its actors between trials, and remove finished trials."""
+        """Let Ray Tune start no actors, and remove finished trials."""
         super().on_trial_add(tune_controller, trial)
         if not self._patched:
             self._patched = True
-            controller, resources = tune_controller._tune_controller, trial.placement_group_factory
-            keep_actors(controller, resources, self._searcher.killed, take_actors())
+            connection = Connection(self._workers.broker)
+            answered = partial(fault_point, "driver:answered")
+            manager = ListeningManager(connection, self.answers, answered)
+            listen(tune_controller._tune_controller, manager)
         evict_finished(tune_controller)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -190,24 +187,20 @@ def drive(run: SweepController, workers: WorkerManager, between: Callable[[], No
             raise run.error
     if workers.broker_lost:
         for job in searcher.jobs.values():
-            workers.on_actor_died(job)
+            workers.on_broker_failed(job)
 
 
 def _fit(
     run: SweepController, searcher: RayTuneSearcher, workers: WorkerManager, stopper: _Stopper
 ) -> None:
-    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # else tracebacks of lost actors
-    forward_no_credentials()
+    logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # else tracebacks of a lost broker
     count_no_callbacks()
-    actor = trial_actor(workers.broker)
     tune.Tuner(
-        # No CPU: the workers need them all. On this machine: it is not lost while the driver lives.
-        tune.with_resources(actor, {"cpu": 0, own_node_resource(): _MIN_RESOURCE}),
+        Attempt,
         tune_config=tune.TuneConfig(
             search_alg=searcher,
             scheduler=RayTuneScheduler(run, searcher, workers),
             num_samples=-1,
-            reuse_actors=True,
             trial_dirname_creator=lambda trial: str(trial.trial_id),
         ),
         run_config=tune.RunConfig(

@@ -51,7 +51,6 @@ class PreparedCluster:
         self._stack = ExitStack()
         self._needs: tuple[Any, ...] = ()
         self._pool: tuple[WorkerPool, Any] | None = None
-        self._actors: list[Any] = []
         apply_settings()
         opened = closed_to_others(None, lambda: self._failed())
         self._folder = self._stack.enter_context(opened)
@@ -73,34 +72,24 @@ class PreparedCluster:
         Raises:
             UserError: no trial of the sweep fits this machine.
         """
-        from tuning.controller.ray_tune.trial_actor import start_actors, started
-
         if resolve(trainable).uses_ray_train:
             return
         placement = compute_placement(spec.resources, cluster_nodes())
         folder = self._folder.with_name("train")
         self._needs = worker_needs(spec)
-        self._pool = pool, broker = start_pool(spec, placement, folder, trainable)
+        self._pool = pool, _ = start_pool(spec, placement, folder, trainable)
         self._stack.callback(pool.close)
         deadline = time.monotonic() + spec.failure.start_timeout
         while pool.workers_up() < sum(placement.workers_per_trial) and time.monotonic() < deadline:
             time.sleep(_POLL_S)
-        left_s = max(0.0, deadline - time.monotonic())
-        self._actors = started(start_actors(broker, placement.concurrency), left_s)
 
     def take_pool(self, spec: SweepSpec) -> tuple[WorkerPool, Any] | None:
         """The worker pool, once, if it is as the sweep needs it; otherwise its workers end."""
         taken, self._pool = self._pool, None
         if taken is None or self._needs == worker_needs(spec):
             return taken
-        self._actors.clear()
         taken[0].close()
         return None
-
-    def take_actors(self) -> list[Any]:
-        """The actors for the trials of the pool that was taken, once."""
-        taken, self._actors = self._actors, []
-        return taken
 
     @contextmanager
     def session(
@@ -182,11 +171,6 @@ def is_prepared() -> bool:
 def take_pool(spec: SweepSpec) -> tuple[WorkerPool, Any] | None:
     """The prepared workers, once, if a sweep can use them; None: it has to start its own."""
     return _prepared[0].take_pool(spec) if _prepared else None
-
-
-def take_actors() -> list[Any]:
-    """Ray Tune's actors that have started with the prepared workers, once."""
-    return _prepared[0].take_actors() if _prepared else []
 
 
 def worker_needs(spec: SweepSpec) -> tuple[Any, ...]:

@@ -22,6 +22,12 @@ _GRACE_S = 20.0
 """Seconds for a session to end after the loss of its cluster."""
 
 
+class RayStartError(UserError):
+    """Ray did not start, as on a busy machine: the same command may succeed later."""
+
+    exit_code = 4
+
+
 @contextmanager
 def local_cluster(folder: Path, lost: Callable[[str], None]) -> Iterator[None]:
     """Start a cluster on this machine while the block runs; a start that fails is tried once more.
@@ -31,7 +37,7 @@ def local_cluster(folder: Path, lost: Callable[[str], None]) -> Iterator[None]:
         lost: called once, in another thread, if a process of the cluster ends within the block.
 
     Raises:
-        UserError: Ray does not start.
+        RayStartError: Ray does not start.
     """
     try:
         started = connect(None, folder)
@@ -40,7 +46,7 @@ def local_cluster(folder: Path, lost: Callable[[str], None]) -> Iterator[None]:
         try:
             started = connect(None, folder)
         except Exception as e:
-            raise UserError(
+            raise RayStartError(
                 f"Ray does not start on this machine: {_sentence(e)}; free memory and space in "
                 "the temporary folder, or set RAY_TMPDIR to another one, and try again"
             ) from e

@@ -19,6 +19,7 @@ from typing import IO
 
 import psutil
 
+from search_spaces.errors import UserError
 from search_spaces.redaction import redact_bytes
 
 _LOCK, _LOGS = "driver.lock", "logs"
@@ -68,6 +69,26 @@ def remove_stale() -> None:
 
 def _prefix() -> str:
     return f"tune-{os.getuid()}-"
+
+
+def user_folder(*, create: bool = False) -> Path:
+    """A folder for what `tune up` keeps ready, which no other user can enter.
+
+    Args:
+        create: whether it is made if it is missing.
+
+    Raises:
+        UserError: another user has made it.
+        FileNotFoundError: it is missing.
+    """
+    folder = base_folder() / f"tune-{os.getuid()}.up"
+    if create:
+        folder.mkdir(mode=0o700, exist_ok=True)
+    found = folder.lstat()
+    if not folder.is_dir() or folder.is_symlink() or found.st_uid != os.getuid():
+        raise UserError(f"{folder}: is not a folder of yours; set RAY_TMPDIR to one")
+    folder.chmod(0o700)
+    return folder
 
 
 def base_folder() -> Path:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.ray_tune import prepared
 from tuning.controller.ray_tune.cluster import cluster_nodes, ray_cluster
-from tuning.controller.resources.placement import Node, compute_placement
+from tuning.controller.resources.placement import Node
 
 if TYPE_CHECKING:
     from trainables.launch.worker_pool import WorkerPool
@@ -26,13 +26,11 @@ class _Shared:
         stack: closes it.
         later: the sweep for which workers of the next session stay.
         kept: workers that wait for it: the spec for which they were started, pool and broker.
-        actors: of Ray Tune, that have started with them.
     """
 
     stack: ExitStack = field(default_factory=ExitStack)
     later: SweepSpec | None = None
     kept: tuple[SweepSpec, WorkerPool, Any] | None = None
-    actors: list[Any] = field(default_factory=list)
 
 
 _block: list[_Shared] = []
@@ -98,7 +96,6 @@ def release_workers() -> None:
     """End the workers that stayed."""
     if _block and (kept := _block[0].kept) is not None:
         _block[0].kept = None
-        _block[0].actors.clear()
         kept[1].close()
 
 
@@ -107,15 +104,12 @@ def keep_pool(spec: SweepSpec, workers: WorkerManager, pool: WorkerPool, broker:
 
     They stay for trainables of this project only: modules of other code may have equal names.
     """
-    from tuning.controller.ray_tune.trial_actor import start_actors
-
     later = _block[0].later if _block else None
     if later is None or prepared.worker_needs(spec) != prepared.worker_needs(later):
         return False
     if any(":" in one.trainable for one in (spec, later)) or not workers.hand_over():
         return False
-    number = compute_placement(spec.resources, cluster_nodes()).concurrency
-    _block[0].kept, _block[0].actors = (spec, pool, broker), start_actors(broker, number)
+    _block[0].kept = spec, pool, broker
     return True
 
 
@@ -128,12 +122,3 @@ def take_pool(spec: SweepSpec) -> tuple[WorkerPool, Any] | None:
         return None
     _block[0].kept = None
     return kept[1], kept[2]
-
-
-def take_actors() -> list[Any]:
-    """Ray Tune's actors that have started for the workers that were taken, once."""
-    actors = _block[0].actors if _block else []
-    if not actors:
-        return prepared.take_actors()
-    _block[0].actors = []
-    return actors

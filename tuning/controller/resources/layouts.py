@@ -11,7 +11,7 @@ from search_spaces.spec.layout import AXES, Layout
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import TrainableConfig
 from trainables.parallel.footprint import RankMemory
-from trainables.registry import resolve
+from trainables.registry import resolve_again
 from tuning.controller.resources.worker_memory import WorkerMemory, gib, worker_memory
 
 
@@ -84,7 +84,7 @@ def sized_layouts(
     spec: SweepSpec, config: Mapping[str, Any], memory: WorkerMemory
 ) -> Iterator[Sized]:
     """The layouts of a valid configuration one by one, in the order of a `Choice`."""
-    trainable, resources = resolve(spec.trainable), spec.resources
+    trainable, resources = resolve_again(spec.trainable), spec.resources
     checked = trainable.Config.model_validate(dict(config))
     for workers in range(resources.max_workers, resources.min_workers - 1, -1):
         yield from layouts_of(checked, trainable.axes, workers, on_gpu=memory.on_gpu)

@@ -26,6 +26,7 @@ from trainables.user_code.loader import canonical
 from tuning.controller.preflight import with_absolute_fixed
 from tuning.controller.sweep_dir.folder import SweepState, this_person, write_state
 from tuning.controller.sweep_dir.identity import identity, sign, user_key
+from tuning.controller.sweep_dir.lock import current_driver
 from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
 
 
@@ -90,8 +91,8 @@ def _make_folder(folder: Path) -> bool:
 
 
 def discard_empty_sweep(paths: SweepPaths) -> None:
-    """Remove the folder of a sweep that started no trial."""
-    if not paths.trials.exists():
+    """Remove the folder of a sweep that started no trial, unless another driver has it now."""
+    if not paths.trials.exists() and current_driver(paths.lock) is None:
         shutil.rmtree(paths.root)
         with contextlib.suppress(OSError):  # the storage holds other sweeps
             paths.root.parent.rmdir()

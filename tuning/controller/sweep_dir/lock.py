@@ -10,6 +10,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,9 @@ from search_spaces.errors import UserError, afterwards
 
 HEARTBEAT_S = 5.0
 STALE_S = 60.0
+_LENGTH = 400
+"""Characters of the lock file before its checksum. All have as many: a mount that caches the size
+of a file would show a longer one cut off."""
 
 
 @contextmanager
@@ -34,8 +38,9 @@ def acquire_lock(lock: Path) -> Iterator[Owner]:
         UserError: another driver owns it and is alive.
     """
     use_modes_of(lock.parent)
-    with FileLock(f"{lock}.guard", mode=file_mode()):  # two drivers must not both find it free
-        owner = Owner(lock, uuid.uuid4().hex, _next_fencing_number(lock))
+    guard = Path(f"{lock}.guard")
+    with FileLock(guard, mode=file_mode()):  # two drivers must not both find it free
+        owner = Owner(lock, uuid.uuid4().hex, _next_fencing_number(lock, guard))
         mine = {**this_process(), "fence": owner.number, "token": owner.token, "released": False}
         _write_lock(lock, mine)
     done = threading.Event()
@@ -67,15 +72,33 @@ def release_lock(lock: Path, **mine: object) -> None:
 
 
 def _write_lock(lock: Path, held: dict[str, Any]) -> None:
-    write_atomic(lock, add_json_checksum(json.dumps(held)).encode())
+    write_atomic(lock, add_json_checksum(json.dumps(held).rjust(_LENGTH)).encode())
 
 
 def current_driver(lock: Path) -> str | None:
     """The driver that runs the sweep now, as "process 12 on host"; None if there is none."""
     held = read_lock(lock)
-    if held is None or not is_driver_alive(held, lambda: lock.stat().st_mtime):
+    if held is None or not is_driver_alive(held, lambda: time.time() - lock.stat().st_mtime):
         return None
     return f"process {held['pid']} on {held['host']}"
+
+
+def wait_for_sign_of_life(lock: Path, say: Callable[[str], None]) -> None:
+    """Wait until a driver on another machine sends a heartbeat, or counts as dead.
+
+    A command that is given again may come before the loss of the first one's machine is known.
+
+    Args:
+        lock: of the sweep.
+        say: gets a line if it takes a while.
+    """
+    held = read_lock(lock)
+    if held is None or _is_here(held) or (driver := current_driver(lock)) is None:
+        return
+    say(f"{driver} drove it; waiting for a heartbeat, {STALE_S:.0f} s at most")
+    first = lock.stat().st_mtime
+    while current_driver(lock) == driver and lock.stat().st_mtime == first:
+        time.sleep(1.0)
 
 
 def last_sign_of_life(paths: SweepPaths, trials: Iterable[str]) -> float:
@@ -86,29 +109,56 @@ def last_sign_of_life(paths: SweepPaths, trials: Iterable[str]) -> float:
     return max((f.stat().st_mtime for f in files if f.exists()), default=0.0)
 
 
-def refuse_if_driven(lock: Path) -> None:
+def refuse_if_driven(lock: Path, now: Callable[[], float] = time.time) -> None:
     """Check that no driver runs the sweep now.
+
+    Args:
+        lock: of the sweep.
+        now: Unix seconds by the clock that heartbeats are compared with.
 
     Raises:
         UserError: a driver runs it.
     """
     held = read_lock(lock)
-    if held is not None and is_driver_alive(held, lambda: lock.stat().st_mtime):
+    if held is not None and is_driver_alive(held, lambda: now() - lock.stat().st_mtime):
         raise UserError(
             f"{lock.parent}: driven by process {held['pid']} on {held['host']}; "
             f"wait for it, or end it (kill -INT {held['pid']}) and try again"
         )
 
 
-def _next_fencing_number(lock: Path) -> int:
-    refuse_if_driven(lock)
+def _next_fencing_number(lock: Path, guard: Path) -> int:
+    def now() -> float:
+        """By the clock of the storage, which heartbeats have: this machine's may be wrong."""
+        os.utime(guard)
+        return guard.stat().st_mtime
+
+    refuse_if_driven(lock, now)
     held = read_lock(lock)
     return 1 if held is None else int(held["fence"]) + 1
 
 
 def this_process() -> dict[str, Any]:
     """Data that identify this process, also after its end."""
-    return {"host": socket.gethostname(), "pid": os.getpid(), "born": _start_time(os.getpid())}
+    pid = os.getpid()
+    here = {"host": socket.gethostname(), "machine": _machine()}
+    return {**here, "pid": pid, "born": _start_time(pid)}
+
+
+@cache
+def _machine() -> str:
+    """What tells machines and containers of one name apart, which have processes of their own."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:  # not Linux
+        return ""
+
+
+def _is_here(held: dict[str, Any]) -> bool:
+    """Whether the process that a lock names would be among those that this one sees."""
+    machine: object = held.get("machine", _machine())  # an older version did not write it
+    return bool(held["host"] == socket.gethostname()) and machine == _machine()
 
 
 def _send_heartbeats(owner: Owner, done: threading.Event) -> None:
@@ -119,21 +169,21 @@ def _send_heartbeats(owner: Owner, done: threading.Event) -> None:
 
 
 def is_driver_alive(
-    held: dict[str, Any], last_heartbeat: Callable[[], float], stale_s: float = STALE_S
+    held: dict[str, Any], silent_s: Callable[[], float], stale_s: float = STALE_S
 ) -> bool:
     """Whether the driver that a lock names still runs the sweep.
 
     Args:
         held: the content of the lock.
-        last_heartbeat: returns Unix seconds; only called for a driver on another machine.
-        stale_s: seconds without a heartbeat after which such a driver counts as dead.
+        silent_s: returns seconds since the last heartbeat; only called for a driver elsewhere.
+        stale_s: those after which such a driver counts as dead.
     """
     if held.get("released"):
         return False
-    if held["host"] == socket.gethostname():
+    if _is_here(held):
         started = _start_time(held["pid"])
         return started is not None and started == held.get("born")
-    return time.time() - last_heartbeat() < stale_s
+    return silent_s() < stale_s
 
 
 def _start_time(pid: int) -> float | None:

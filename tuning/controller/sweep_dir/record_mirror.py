@@ -9,7 +9,8 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -42,7 +43,7 @@ log = logging.getLogger(__name__)
 PERIOD_S = 30.0
 STALE_S = 4 * PERIOD_S
 RECORDS = "records"
-_THREADS = 8
+_THREADS, _POLL_S = 8, 2.0
 
 _Stamp = tuple[int, ...]
 
@@ -214,7 +215,31 @@ def has_driver(objects: ObjectStore) -> bool:
     held = json.loads(owner)
     key = _heartbeat(held["token"])
     heartbeat = json.loads(objects.read(key) or b"{}")
-    return is_driver_alive({**held, **heartbeat}, lambda: objects.modified_at(key) or 0.0, STALE_S)
+
+    def silent_s() -> float:
+        return time.time() - (objects.modified_at(key) or 0.0)
+
+    return is_driver_alive({**held, **heartbeat}, silent_s, STALE_S)
+
+
+def wait_for_mirrors_driver(address: str, say: Callable[[str], None]) -> None:
+    """Wait until the driver that owns a mirror sends a heartbeat, or counts as dead.
+
+    Args:
+        address: of the sweep in the mirror.
+        say: gets a line if it takes a while.
+    """
+    objects = open_object_store(address)
+    if not has_driver(objects):
+        return
+    say(f"{address}: a driver has it; waiting for a heartbeat, {STALE_S:.0f} s at most")
+    owner = objects.read(OWNER)
+    key = _heartbeat(json.loads(owner or b"{}")["token"])
+    first = objects.modified_at(key)
+    while has_driver(objects) and objects.read(OWNER) == owner:
+        if objects.modified_at(key) != first:
+            return
+        time.sleep(_POLL_S)
 
 
 def _heartbeat(token: str) -> str:

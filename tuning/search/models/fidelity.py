@@ -6,6 +6,7 @@ reached both.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -74,7 +75,7 @@ def _table(curves: Sequence[ScoreCurve], levels: Sequence[float]) -> Array:
         if not levels:
             row[0] = curve[steps[-1]]
         for k, level in enumerate(levels):
-            at = int(np.searchsorted(steps, level))
+            at = bisect_left(steps, level)
             if at < len(steps):
                 row[k] = curve[steps[at]]
     return np.asarray(np.clip(table, -_MOST, _MOST))

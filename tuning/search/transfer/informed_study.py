@@ -25,6 +25,8 @@ class InformedStudy(optuna.Study):
     """Only for proposals; to count or list trials, use the plain study of the same storage."""
 
     findings: Findings | None = None
+    visible: Sequence[FrozenTrial] | None = None
+    """The sweep's own trials that the sampler sees; None: all of the storage."""
     _shown: dict[int, FrozenTrial] | None = None
 
     def show_comparable(self, trials: Sequence[FrozenTrial], evidence: Evidence) -> None:
@@ -63,7 +65,9 @@ class InformedStudy(optuna.Study):
         states: Any = None,
         use_cache: bool = False,
     ) -> list[FrozenTrial]:
-        own = super()._get_trials(deepcopy, None, use_cache)
+        own = self.visible
+        if own is None:
+            own = super()._get_trials(deepcopy, None, use_cache)
         found: list[FrozenTrial] = []
         if self.findings is not None and len(self.findings):
             complete = (t for t in own if t.state is TrialState.COMPLETE)
@@ -81,6 +85,7 @@ def _of_generation(trial: FrozenTrial, key: str, generation: int) -> FrozenTrial
 
 def _complete(trial: FrozenTrial, value: float) -> FrozenTrial:
     """A copy of the trial, completed with a value."""
-    shown = copy.copy(trial)
+    shown = FrozenTrial.__new__(FrozenTrial)  # `copy.copy` takes ten times as long
+    shown.__dict__.update(trial.__dict__)
     shown.state, shown.value = TrialState.COMPLETE, value
     return shown

@@ -86,7 +86,7 @@ document.querySelector("script[async]").addEventListener("load", () => {
 function showTable(section, target) {
   if (section.key === "trials") note("table");
   const column = section.header.indexOf("trial");
-  const cell = (text, place) => place !== column ? made("td", {textContent: text, className: text.length > 40 ? "long" : ""}) :
+  const cell = (text, place) => place !== column ? made("td", {textContent: text, className: text.length > 24 ? "long" : ""}) :
     made("td", {textContent: text, className: "trial", onclick: () => choose(text)});
   const table = made("table", {},
     made("thead", {}, made("tr", {}, ...section.header.map(name => made("th", {textContent: name})))),

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Runs sweep llm. Slurm may run this again: after a preemption, a lost node, or the time limit.
+# Runs llm. Slurm may run this again: after a preemption, a lost node, or the time limit.
 #SBATCH --job-name=llm
 #SBATCH --nodes=1
 #SBATCH --ntasks-per-node=1
@@ -11,18 +11,21 @@
 
 # Trials save their checkpoints, and the session ends.
 pause() {
-  next=$1
+  asked=yes next=$1
   python -m tuning pause /sweeps/llm || kill -TERM $job
 }
 trap 'pause' TERM                # preemption
 trap 'pause requeue' USR1        # the time limit is near
 trap 'pause cancel' USR2         # tune cancel
 
-python -m tuning run llm.yaml --or-resume &
-job=$!
-while wait $job; kill -0 $job 2>/dev/null; do :; done  # a signal ends a wait
-wait $job
-code=$?
+for try in 1 2 3; do
+  python -m tuning run llm.yaml --or-resume &
+  job=$!
+  while wait $job; kill -0 $job 2>/dev/null; do :; done  # a signal ends a wait
+  wait $job
+  code=$?
+  if [ $code != 4 ] || [ -n "$asked" ]; then break; fi  # else Ray did not start
+done
 trap '' TERM
 if [ "$next" = requeue ] && [ $code != 0 ]; then scontrol requeue $SLURM_JOB_ID; fi
 if [ "$next" = cancel ]; then scancel $SLURM_JOB_ID; fi

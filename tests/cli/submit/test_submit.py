@@ -1,0 +1,49 @@
+"""Mistakes at `tune submit` and the commands beside it: no engine is asked."""
+
+from __future__ import annotations
+
+import importlib.util
+import tempfile
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cli.conftest import ROOT, Tune
+
+FILE = ROOT / "search_spaces" / "llm.yaml"
+NEEDS_NONE = importlib.util.find_spec("aiohttp_cors") is not None
+
+
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No cluster of this user is known."""
+    monkeypatch.delenv("RAY_API_SERVER_ADDRESS", raising=False)
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as folder:  # pytest's is too long
+        monkeypatch.setenv("RAY_TMPDIR", folder)
+        yield
+
+
+def test_engine_that_is_none_is_named(tune: Tune) -> None:
+    said = tune.refused("submit", FILE, "--to", "rays")
+    assert said == "--to rays: no such engine (did you mean 'ray'?)\n"
+
+
+def test_sweep_that_was_not_submitted_has_no_job(tune: Tune) -> None:
+    tune.sweep("own")
+    assert "was never submitted; end its session with: tune pause" in tune.refused("cancel", "own")
+    assert "no sweep in" in tune("queue").out
+
+
+def test_slurm_has_no_address(tune: Tune) -> None:
+    said = tune.refused("submit", FILE, "--to", "slurm", "--address", "http://head:8265")
+    assert "--address: has no effect on slurm" in said
+
+
+def test_up_for_jobs_has_no_file(tune: Tune) -> None:
+    assert "takes neither a file nor --idle" in tune.refused("up", "--jobs", FILE)
+    assert "takes neither a file nor --idle" in tune.refused("up", "--jobs", "--idle", "1h")
+
+
+@pytest.mark.skipif(NEEDS_NONE, reason="the extra is installed")
+def test_missing_packages_are_named(tune: Tune) -> None:
+    assert "pip install 'tune-platform[jobs]'" in tune.refused("up", "--jobs")

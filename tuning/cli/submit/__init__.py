@@ -1,0 +1,1 @@
+"""Commands for sweeps on machines that another program manages."""
