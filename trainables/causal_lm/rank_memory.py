@@ -31,7 +31,7 @@ class Step:
         half: whether it computes in 16 bits.
         recomputes: whether a block's activations are computed again in the backward pass.
         optimizer: its name.
-        on_gpu: whether a whole model has the kernels of a GPU.
+        on_gpu: whether ranks that compute whole layers have the kernels of a GPU.
     """
 
     width: int
@@ -234,7 +234,7 @@ class _Rank:
         step, tokens = self.step, self._tokens
         if not self._is_last:
             return 4 * step.width * tokens
-        if step.on_gpu and (self.layout.cuts_weights_only or not self.layout.shares_model):
+        if step.on_gpu and self.layout.cuts_weights_only:
             return self._fused_loss
         cast = self._embedding // 2 if step.half and not self._gathers else 0
         of_width = 12 if not step.half else (8 if self._gathers else 10)
