@@ -347,6 +347,11 @@ class Storage:
         return self.root / ".monitoring"
 
     @property
+    def probes(self) -> Path:
+        """Folder of the fastest layouts that `tune probe` has found."""
+        return self.root / ".probes"
+
+    @property
     def cache(self) -> Path:
         """Tokenised data, keyed by content and settings."""
         return self.root / "cache"

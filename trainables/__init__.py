@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from trainables.job import Answer as Answer
     from trainables.job import Channel as Channel
     from trainables.job import TrialJob as TrialJob
+    from trainables.parallel.footprint import RankMemory as RankMemory
     from trainables.parallel.fsdp import gathered as gathered
     from trainables.parallel.fsdp import shard as shard
     from trainables.parallel.gradients import clip_gradients as clip_gradients
@@ -57,6 +58,7 @@ _NAMES = {
     " weights_digest",
     "config": "TrainableConfig",
     "job": "Answer Channel TrialJob",
+    "parallel.footprint": "RankMemory",
     "parallel.fsdp": "gathered shard",
     "parallel.gradients": "clip_gradients",
     "parallel.sharded_state": "load_weights",

@@ -15,6 +15,7 @@ from search_spaces.loading.explain import MAX_PROBLEMS
 from search_spaces.nested import show
 from search_spaces.spec.layout import Layout
 from trainables.deprecation import CONFIG, adopt_overrides, with_old_names
+from trainables.parallel.footprint import RankMemory
 
 Problem = tuple[tuple[str, ...], str]
 """The path of names to a value in a configuration, and the mistake in the value."""
@@ -72,6 +73,14 @@ class TrainableConfig(BaseModel):
         """
         return config
 
+    @classmethod
+    def for_probe(cls, config: dict[str, Any], steps: int) -> dict[str, Any]:
+        """The configuration with which so many steps are measured; by default the given one.
+
+        It trains for longer, and does not report before.
+        """
+        return config
+
     @property
     def checkpoint_bytes(self) -> int | None:
         """Approximate size of a checkpoint, from `num_parameters`; None if that is unknown."""
@@ -125,6 +134,18 @@ class TrainableConfig(BaseModel):
         Returns:
             The name of a field that prevents it, and its mistake; or None. Without a name, the
             nearest layout that fits is added to the mistake.
+        """
+        return None
+
+    def layout_memory(self, layout: Layout, *, on_gpu: bool) -> RankMemory | None:
+        """What a training step takes on the rank of a layout that needs most; None: not known.
+
+        `resources.layout: auto` needs it. A smaller micro-batch takes less memory, and so do more
+        ranks of `dp_shard`.
+
+        Args:
+            layout: one that fits, see `validate_layout`.
+            on_gpu: whether the ranks have GPUs, with other kernels.
         """
         return None
 

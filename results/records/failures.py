@@ -20,6 +20,7 @@ class Remedy(StrEnum):
     RETRY = "retry"
     RETRY_ELSEWHERE = "retry_elsewhere"
     SHRINK = "shrink"
+    LARGER_LAYOUT = "larger_layout"
     DIVERGED = "diverged"
     INFEASIBLE = "infeasible"
     FAIL_TRIAL = "fail_trial"
@@ -28,7 +29,12 @@ class Remedy(StrEnum):
     @property
     def tries_again(self) -> bool:
         """Whether the trial gets another attempt, if its budget of attempts allows one."""
-        return self in (Remedy.RETRY, Remedy.RETRY_ELSEWHERE, Remedy.SHRINK)
+        return self in (
+            Remedy.RETRY,
+            Remedy.RETRY_ELSEWHERE,
+            Remedy.SHRINK,
+            Remedy.LARGER_LAYOUT,
+        )
 
 
 class Cause(StrEnum):

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from enum import StrEnum
 from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer
 
 from results.paths import SweepPaths, TrialPaths
 from results.records.failures import Cause, Remedy
@@ -21,6 +21,7 @@ from results.records.reports import read_reports as read_reports
 from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
+from search_spaces.spec.layout import LayoutSpec
 
 
 class TrialState(StrEnum):
@@ -67,6 +68,8 @@ class Attempt(_Model):
         accelerator: the name of rank 0's GPU, once it has ended; empty without one.
         spot: whether rank 0's machine is a spot machine, once it has ended; None: not known.
         workers: number of ranks; an elastic trial changes it from attempt to attempt.
+        layout: how they share the model, if that was chosen for the attempt; None: as the sweep
+            file says.
         blamed: machines on which the attempt failed.
         kept_off: machines to avoid, because earlier attempts failed there.
         in_place: whether it ran on such a machine nevertheless, because there was no other.
@@ -90,12 +93,25 @@ class Attempt(_Model):
     accelerator: str | None = None
     spot: bool | None = None
     workers: int = 1
+    layout: LayoutSpec | None = None
     blamed: tuple[Machine, ...] = ()
     kept_off: tuple[Machine, ...] = ()
     in_place: bool = False
     reports: int | None = None
     last_report: str = ""
     all_reports: str = ""
+
+    @property
+    def workers_and_layout(self) -> str:
+        """The number of its workers and their layout, if that was chosen for it, in words."""
+        text = f"{self.workers} worker{'s' * (self.workers != 1)}"
+        if self.layout is None or self.workers == 1:
+            return text
+        return f"{text} as {self.layout.resolve(self.workers).as_written()}"
+
+    @field_serializer("layout")
+    def _written(self, layout: LayoutSpec | None) -> dict[str, Any] | None:
+        return None if layout is None else layout.model_dump(exclude_defaults=True)
 
     @property
     def where(self) -> str:

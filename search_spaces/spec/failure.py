@@ -42,7 +42,8 @@ class FailureSpec(Section):
     )
     on_oom: Literal["shrink", "infeasible", "fail_trial"] = Field(
         "shrink",
-        description="When memory is exhausted; shrink: half the micro-batch, the same batch.",
+        description="When memory is exhausted; shrink: half the micro-batch, the same batch; "
+        "where that is impossible and layout is auto, a layout that needs less.",
     )
     on_log: dict[str, RemedyName] = Field(
         default_factory=dict,

@@ -20,6 +20,8 @@ AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
 TWO_STAGES = ("interleaved", "zero_bubble")
 """Schedules in which each rank of `pp` has two stages."""
+AUTO: Literal["auto"] = "auto"
+"""Each trial has the first layout that fits the memory of its workers."""
 SHORTHANDS: dict[str, dict[str, int]] = {
     "ddp": {"dp_replicate": REST},
     "fsdp": {"dp_shard": REST},
@@ -303,16 +305,17 @@ def _as_written(sizes: Mapping[str, int], others: Mapping[str, object] | None = 
 
 
 def _expand(value: object) -> object:
-    if not isinstance(value, str):
+    if not isinstance(value, str) or value == AUTO:
         return value
     if value not in SHORTHANDS:
+        known = (*SHORTHANDS, AUTO)
         raise ValueError(
-            f"no layout '{value}'{suggest(value, SHORTHANDS)}; or axes, like {{dp_shard: 4}}"
+            f"no layout '{value}'{suggest(value, known)}; or axes, like {{dp_shard: 4}}"
         )
     return SHORTHANDS[value]
 
 
 LayoutField = Annotated[
-    LayoutSpec,
-    BeforeValidator(_expand, json_schema_input_type=LayoutSpec | Literal["ddp", "fsdp"]),
+    LayoutSpec | Literal["auto"],
+    BeforeValidator(_expand, json_schema_input_type=LayoutSpec | Literal["ddp", "fsdp", "auto"]),
 ]

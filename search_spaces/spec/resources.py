@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, mo
 from search_spaces.nccl import TIMEOUT, NcclSettings
 from search_spaces.nested import show
 from search_spaces.spec.base import Seconds, Section
-from search_spaces.spec.layout import DDP, LayoutField
+from search_spaces.spec.layout import AUTO, DDP, LayoutField, LayoutSpec
 
 MAX_WORKERS = 10_000
 
@@ -71,7 +71,13 @@ class ResourcesSpec(Section):
     layout: LayoutField = Field(
         DDP,
         description="How the ranks share the model: ddp (each has a copy), fsdp (they share one), "
-        "or the sizes of the axes.",
+        "the sizes of the axes, or auto (of each trial the first that fits the memory).",
+    )
+    memory_per_worker: float | None = Field(
+        None,
+        gt=0,
+        description="With layout: auto, memory of one worker for its training step (GiB); default: "
+        "that of its GPU, or of its part of one.",
     )
     cpus_per_worker: float = Field(1, gt=0, description="CPU cores of one worker (cores).")
     gpus_per_worker: (
@@ -128,6 +134,22 @@ class ResourcesSpec(Section):
             raise ValueError(f"give process_group_timeout or nccl.{TIMEOUT}, not both")
         return self
 
+    @model_validator(mode="after")
+    def _memory_is_used(self) -> Self:
+        if self.memory_per_worker is not None and not self.chooses_layout:
+            raise ValueError("memory_per_worker has an effect only with layout: auto")
+        return self
+
+    @property
+    def chooses_layout(self) -> bool:
+        """Whether each trial has a layout of its own, by its memory."""
+        return self.layout == AUTO
+
+    @property
+    def written_layout(self) -> LayoutSpec:
+        """The layout of every trial; where each has its own: copies of the model."""
+        return DDP if isinstance(self.layout, str) else self.layout
+
     @property
     def process_group_timeout_s(self) -> float:
         """Seconds after which a collective fails."""
@@ -146,7 +168,7 @@ class ResourcesSpec(Section):
     def data_parallel(self, workers: int) -> int:
         """Ranks of a trial with so many workers that share a batch; all if the layout is wrong."""
         try:
-            return self.layout.resolve(workers).data_parallel
+            return self.written_layout.resolve(workers).data_parallel
         except ValueError:
             return workers
 

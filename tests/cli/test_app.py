@@ -48,8 +48,8 @@ def test_program_writes_everything_before_its_quick_end(tune: Tune) -> None:
 def test_help_lists_all_commands(tune: Tune) -> None:
     named = (
         "init run resume add stop pause submit queue cancel up down certs render describe plan "
-        "doctor trial ls show attach logs monitor best ui report compare reproduce sync fetch "
-        "backup restore average export generate predict schema"
+        "doctor probe trial ls show attach logs monitor best ui report compare reproduce sync "
+        "fetch backup restore average export generate predict schema"
     )
     assert list(COMMANDS) == named.split()
     output = tune("--help").out

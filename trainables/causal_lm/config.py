@@ -17,11 +17,13 @@ from trainables.causal_lm.layout import (
     saved_sizes,
     unknown_type,
 )
+from trainables.causal_lm.memory import layout_memory
 from trainables.common.communication.config import DataParallelConfig
 from trainables.common.experts import ExpertsConfig
 from trainables.common.lora import LoRAConfig, lora_problem
 from trainables.common.pipeline_rules import pipeline_field
 from trainables.config import Problem, path_in
+from trainables.parallel.footprint import RankMemory
 
 FROM_SCRATCH = (
     "size",
@@ -313,6 +315,10 @@ class CausalLMConfig(DataParallelConfig):
         found = found or expert_problem(layout, self.experts, self.hidden_size, self.mlp_size)
         return found or super().validate_layout(layout)
 
+    def layout_memory(self, layout: Layout, *, on_gpu: bool) -> RankMemory | None:
+        """Of a plain Llama whose weights are all trained; None for others."""
+        return layout_memory(self, layout, on_gpu=on_gpu)
+
     def compiles_on(self, layout: Layout) -> bool:
         """Whether `torch.compile` takes the blocks of a rank: whole ones, without experts, whose
         balance is read from outside."""
@@ -331,6 +337,12 @@ class CausalLMConfig(DataParallelConfig):
         """The configuration with wide heads, unless it says another width or number."""
         given = {"num_heads", "head_width", "model_name_or_path"} & config.keys()
         return config if given else {**config, "head_width": "auto"}
+
+    @classmethod
+    def for_probe(cls, config: dict[str, Any], steps: int) -> dict[str, Any]:
+        """The configuration with a report after the steps only."""
+        given = {name: value for name, value in config.items() if name != "epochs"}
+        return {**given, "max_steps": steps + 1, "eval_every": steps + 1}
 
     @classmethod
     def resolve_paths(cls, config: dict[str, Any], folder: Path) -> dict[str, Any]:

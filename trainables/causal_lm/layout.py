@@ -75,7 +75,7 @@ def expert_problem(
 
 def saved_sizes(model: str) -> dict[str, int]:
     """Numbers of layers, heads and units of a model in a folder, by its `config.json`."""
-    told = _described(model)
+    told = description_of(model)
     found = {name: told[name] for name in _CUT if isinstance(told.get(name), int)}
     layers = told.get("num_hidden_layers")
     return {**found, "num_layers": layers} if isinstance(layers, int) else found
@@ -83,12 +83,12 @@ def saved_sizes(model: str) -> dict[str, int]:
 
 def unknown_type(model: str | None) -> str | None:
     """The type of a model in a folder, if its layers cannot be given to several ranks."""
-    kind = _described(model).get("model_type") if model else None
+    kind = description_of(model).get("model_type") if model else None
     return None if kind is None or kind in PIPELINED else str(kind)
 
 
-def _described(model: str) -> dict[str, Any]:
-    """The `config.json` of a folder; empty for a model of a hub."""
+def description_of(model: str) -> dict[str, Any]:
+    """The `config.json` of a model's folder; empty for a model of a hub."""
     file = Path(model).expanduser() / "config.json"
     told: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
     return told

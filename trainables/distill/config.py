@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
+from search_spaces.spec.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.other_model import config_of_other
 from trainables.config import Problem, path_in
@@ -84,6 +85,9 @@ class DistillConfig(CausalLMConfig):
         """Folder or hub id whose tokenizer is taken: the teacher's, or its equal."""
         folder = self.teacher if isinstance(self.teacher, str) else None
         return self.model_name_or_path or folder
+
+    def layout_memory(self, layout: Layout, *, on_gpu: bool) -> None:
+        """Not known: the teacher is in memory too."""
 
     def missing_files(self) -> list[Problem]:
         """Those of `causal_lm`, and what is wrong with the teacher's folder."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -33,12 +33,13 @@ def run_trial(
     rank: int = 0,
     world_size: int = 1,
     local_rank: int = 0,
+    watch: Callable[[Worker], None] = lambda worker: None,
 ) -> None:
     """Train one trial to its end, or until its channel answers otherwise.
 
     Random generators, torch's settings and the environment are restored afterwards. An exception
     of the trainable is raised as it is. torch.distributed must be initialised when
-    `world_size > 1`.
+    `world_size > 1`. `watch` is called with the worker before the training.
     """
     trainable = resolve(job.trainable)
     config = trainable.Config.model_validate(job.config)
@@ -49,6 +50,7 @@ def run_trial(
     with isolated_rng(job.seed, part, device):
         worker = Worker(job, channel, device, rank, world_size, local_rank)
         worker.begin(trainable.source())
+        watch(worker)
         try:
             trainable.train(config, worker)
         finally:
@@ -63,8 +65,12 @@ def mps_instead_of_cpu(device: torch.device) -> torch.device:
     return torch.device("mps") if mps else device
 
 
-def run_local(job: TrialJob, channel: Channel) -> None:
+def run_local(
+    job: TrialJob, channel: Channel, watch: Callable[[Worker], None] = lambda worker: None
+) -> None:
     """Train a trial in this process without Ray; under torchrun every rank calls this.
+
+    See `run_trial`.
 
     Raises:
         UserError: the trainable is a loop for Ray Train, which runs only under Ray.
@@ -88,7 +94,8 @@ def run_local(job: TrialJob, channel: Channel) -> None:
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     restore = install_sigterm_handler()
     try:
-        run_trial(job, channel, device, rank=rank, world_size=world_size, local_rank=local_rank)
+        ranks = {"rank": rank, "world_size": world_size, "local_rank": local_rank}
+        run_trial(job, channel, device, **ranks, watch=watch)
     finally:
         restore()
         if world_size > 1:

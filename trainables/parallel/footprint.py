@@ -42,6 +42,25 @@ class Footprint:
     traffic: dict[str, Traffic] = field(default_factory=dict)
 
 
+@dataclass(frozen=True)
+class RankMemory:
+    """What the rank of a layout that needs most has at once in a training step, in bytes.
+
+    Attributes:
+        weights: of parameters that the rank keeps.
+        gradients: when the optimizer reads them.
+        optimizer: of its state.
+        activations: the most at a time of what is none of the others.
+        peak: the most of all at a time; not all have their most at the same time.
+    """
+
+    weights: int
+    gradients: int
+    optimizer: int
+    activations: int
+    peak: int
+
+
 SENT = {
     # operation to the passes around a ring in which all bytes but one rank's part are sent
     "allreduce_": 2,

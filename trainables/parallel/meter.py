@@ -79,6 +79,11 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._activations = self._flops = self._most_gradients = 0
         self._traffic: dict[str, Traffic] = {}
 
+    @property
+    def peak(self) -> int:
+        """Most bytes at a time since the last `restart`."""
+        return self._peak
+
     def footprint(self, optimizer: torch.optim.Optimizer) -> Footprint:
         """What has been counted since the last `restart`, for a model with this optimizer."""
         return Footprint(

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from search_spaces.spec.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.config import Problem
 from trainables.sft.data_config import AnswersConfig, RowsConfig
@@ -100,6 +101,9 @@ class TunedConfig(RowsTrainedConfig):
                 " sft"
             )
         return self
+
+    def layout_memory(self, layout: Layout, *, on_gpu: bool) -> None:
+        """Not known: there is another model beside it, or answers are written."""
 
 
 _CHECKED: dict[str, list[str]] = {}

@@ -34,6 +34,7 @@ COMMANDS = {
     "describe": "tuning.cli.look.describe",
     "plan": "tuning.cli.look.plan",
     "doctor": "tuning.cli.look.doctor",
+    "probe": "tuning.cli.look.probe",
     "trial": "tuning.cli.look.trial",
     "ls": "tuning.cli.look.ls",
     "show": "tuning.cli.look.show",

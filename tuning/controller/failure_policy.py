@@ -25,7 +25,10 @@ from search_spaces.errors import suggest
 from search_spaces.patterns import matches
 from search_spaces.spec.sweep import FailureSpec, SweepSpec
 from trainables.registry import resolve
+from tuning.controller.resources.trial_layouts import TrialLayouts
 
+_LESS_MEMORY = (Remedy.SHRINK, Remedy.LARGER_LAYOUT)
+"""After these an attempt needs less memory than the one before."""
 _LOG_TAIL = 20_000
 """Bytes at the end of each log that are searched."""
 UNKNOWN_MACHINES: Mapping[int, Machine] = MappingProxyType({})
@@ -38,8 +41,11 @@ class FailurePolicy:
     Reads the logs of the failed attempt, and writes nothing.
     """
 
-    def __init__(self, spec: SweepSpec, paths: SweepPaths) -> None:
+    def __init__(
+        self, spec: SweepSpec, paths: SweepPaths, layouts: TrialLayouts | None = None
+    ) -> None:
         self._spec, self._paths = spec, paths
+        self._layouts = layouts or TrialLayouts(spec)
 
     def diagnose(
         self,
@@ -63,11 +69,19 @@ class FailurePolicy:
         if found.remedy is Remedy.RETRY_ELSEWHERE:
             found = replace(found, blamed=_blamed(error, logs, machines, patterns))
         if found.remedy is Remedy.SHRINK and self._halved_batch(record) is None:
-            return replace(found, remedy=Remedy.INFEASIBLE)
+            larger = self._layouts.larger(record)
+            return replace(
+                found, remedy=Remedy.INFEASIBLE if larger is None else Remedy.LARGER_LAYOUT
+            )
         return _charge_repeated_loss(found, record.attempts, step)
 
     def shrunk_record(self, record: TrialRecord) -> TrialRecord:
-        """The record with half the micro-batch, where that is possible."""
+        """The record of a trial that ran out of memory, for its next attempt.
+
+        With half the micro-batch, where that is possible.
+        """
+        if record.attempts[-1].remedy is Remedy.LARGER_LAYOUT:
+            return record.model_copy(update={"reason": "out of memory; takes a larger layout"})
         adjusted = {**record.adjusted, **(self._halved_batch(record) or {})}
         return record.model_copy(update={"adjusted": adjusted})
 
@@ -75,8 +89,9 @@ class FailurePolicy:
         """Half the micro-batch, as changes of the trial's configuration; None if impossible."""
         config = {**record.config, **record.adjusted}
         checked = resolve(self._spec.trainable).Config.model_validate(config)
-        shares = self._spec.resources.data_parallel(record.attempts[-1].workers)
-        return checked.halve_micro_batch(shares)
+        if not self._layouts.may_shrink(record):
+            return None
+        return checked.halve_micro_batch(self._layouts.data_parallel(record))
 
     def lacks_metric(self, report: Report) -> bool:
         """Whether a trial ends for a first report without the metric."""
@@ -131,8 +146,9 @@ class FailurePolicy:
                 not tried again.
         """
         remedy = failure.remedy
-        if remedy in (Remedy.SHRINK, Remedy.STOP_SWEEP):
-            # a micro-batch of 1 bounds the first; the second ends the session, for a resume
+        if remedy in (*_LESS_MEMORY, Remedy.STOP_SWEEP):
+            # a micro-batch of 1 and the number of layouts bound the first; the last one ends the
+            # session, for a resume
             return None
         if remedy is Remedy.FAIL_TRIAL:
             return failure.error
@@ -140,7 +156,7 @@ class FailurePolicy:
             return f"{remedy}: {failure.error}"
         if len(alike) > 1:
             return failure.error
-        same = [a for a in attempts if a.cause is failure.cause and a.remedy is not Remedy.SHRINK]
+        same = [a for a in attempts if a.cause is failure.cause and a.remedy not in _LESS_MEMORY]
         limit = _limit(self._spec.failure, failure.cause)
         return None if limit is None or len(same) <= limit else _too_many(failure, same)
 

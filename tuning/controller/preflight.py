@@ -24,9 +24,13 @@ from search_spaces.loading.explain import MAX_PROBLEMS
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import KeyPath, dotted, walk
 from search_spaces.redaction import holds_secret
+from search_spaces.spec.layout import DDP, Layout
 from search_spaces.spec.search import ONE_METRIC
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 from trainables.registry import resolve
+from tuning.controller.resources.layouts import choice_of, first_fitting
+from tuning.controller.resources.trial_layouts import NO_MEMORY
+from tuning.controller.resources.worker_memory import worker_memory
 
 SAMPLES = 64
 _MAX_DRAWS, _MAX_WORK = 1000, 250_000
@@ -186,7 +190,7 @@ def _worker_problems(
     """Parameters that cannot be shared by each number of workers that a trial may have."""
     resources = spec.resources
     counts = [
-        resources.data_parallel(count)
+        1 if resources.chooses_layout else resources.data_parallel(count)
         for count in range(resources.min_workers, resources.max_workers + 1)
     ]
     trainable, seen = resolve(spec.trainable), dict[KeyPath, str]()
@@ -202,11 +206,13 @@ def _layout_problems(
 ) -> list[tuple[KeyPath, str]]:
     """Layouts that the workers do not make, or that a configuration does not fit."""
     resources, seen = spec.resources, dict[KeyPath, str]()
-    if resources.layout.is_default:
+    if resources.layout == DDP:
         return []
     place: KeyPath = ("resources", "layout")
     if resources.max_workers == 1:
         return [(place, "has no effect with one worker; set workers, or leave it out")]
+    if isinstance(resources.layout, str):
+        return _choice_problems(spec, configs)
     counts, trainable = (
         range(resources.min_workers, resources.max_workers + 1),
         resolve(spec.trainable),
@@ -221,6 +227,24 @@ def _layout_problems(
                 found = _locate(spec, path, params)[0] if path else place
                 seen.setdefault(found, problem)
     return list(seen.items())
+
+
+def _choice_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
+    """Why `layout: auto` cannot choose for one of the configurations."""
+    place: KeyPath = ("resources", "layout")
+    trainable = resolve(spec.trainable)
+    if (memory := worker_memory(spec.resources)) is None:
+        return [(place, NO_MEMORY)]
+    for config in configs:
+        if trainable.Config.problems(config):
+            continue  # they are told by their own names
+        checked = trainable.Config.model_validate(config)
+        if checked.layout_memory(Layout(), on_gpu=memory.on_gpu) is None:
+            problem = f"auto does not know the memory of this {spec.trainable}; write the axes"
+            return [(place, problem)]
+        if first_fitting(spec, config, memory) is None:
+            return [(place, choice_of(spec, config, memory).problem)]
+    return []
 
 
 def _code_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:

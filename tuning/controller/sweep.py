@@ -23,6 +23,7 @@ from tuning.controller.events import Observers
 from tuning.controller.failure_policy import UNKNOWN_MACHINES, FailurePolicy
 from tuning.controller.resources.budget import USER_STOP, Limit
 from tuning.controller.resources.placement import FindAllocation, default_allocation
+from tuning.controller.resources.trial_layouts import trial_layouts
 from tuning.controller.scheduler_adapter import SchedulerAdapter
 from tuning.controller.sweep_dir.trial_cache import TrialCache
 from tuning.controller.trial_jobs import make_attempt_job
@@ -45,7 +46,7 @@ class SweepController:
         mirror: object storage for copies of the checkpoints.
 
     Attributes:
-        table, queue, scheduler, failures, source, lifecycle: its parts.
+        table, queue, scheduler, layouts, failures, source, lifecycle: its parts.
         reuse: trials of other sweeps that are copied instead of run.
         interrupted: nothing more is proposed or retried.
         gave_up: the session ended because no trial can run on the cluster now.
@@ -69,9 +70,12 @@ class SweepController:
     ) -> None:
         self.spec, self.paths, self.study = spec, paths, study
         self.table, self.queue = TrialTable(spec, paths, fence), TrialQueue()
-        self.scheduler, self.failures = SchedulerAdapter(spec), FailurePolicy(spec, paths)
+        self.layouts = trial_layouts(spec, paths.storage.root)
+        self.scheduler = SchedulerAdapter(spec)
+        self.failures = FailurePolicy(spec, paths, self.layouts)
         parts = self.table, self.queue, self.scheduler, study
-        self.source, self.lifecycle = TrialSource(*parts), TrialLifecycle(*parts)
+        self.lifecycle = TrialLifecycle(*parts)
+        self.source = TrialSource(*parts, self.layouts)
         self.reuse = TrialCache(())
         self.interrupted = self.gave_up = False
         self.problem: str | None = None
@@ -130,6 +134,9 @@ class SweepController:
             if (following := self.source.next(self.limit, find)) is None:
                 return None
             record, allocation = following
+            if allocation is None:
+                self.lifecycle.refuse(record, self.layouts.problem(record))
+                continue
             found = None if record.attempts else self.reuse.find(record)
             if found is None:
                 record = self.lifecycle.begin(record, allocation)
@@ -256,7 +263,7 @@ class SweepController:
             self.lifecycle.finish(trial_id, TrialState.FAILED, reason, step)
             self._end_if_all_fail_alike(alike, failure.error)
             return failure.remedy
-        if failure.remedy is Remedy.SHRINK:
+        if failure.remedy in (Remedy.SHRINK, Remedy.LARGER_LAYOUT):
             self.table.save(self.failures.shrunk_record(record))
         if failure.remedy is Remedy.STOP_SWEEP:
             self.give_up(f"{trial_id}: {failure.error}")

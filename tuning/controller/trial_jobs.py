@@ -10,11 +10,13 @@ from results.checkpoints.retention import Retention
 from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import TrialPaths
 from results.records.trial import TrialRecord
+from search_spaces.spec.layout import DDP
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
 from trainables.registry import resolve_again
 from trainables.runtime.fingerprint import identity
 from tuning.controller.resources.placement import Allocation
+from tuning.controller.resources.trial_layouts import layout_section
 
 
 def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
@@ -24,7 +26,8 @@ def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
     request = spec.resources
     elastic = [request.min_workers, request.max_workers]
     workers = elastic if request.elastic else request.max_workers
-    layout = () if request.layout.is_default else (request.layout.model_dump(),)
+    section = request.layout if isinstance(request.layout, str) else request.layout.model_dump()
+    layout = () if request.layout == DDP else (section,)
     return identity(resolve_again(spec.trainable).source(), full, seed, workers, *clock, *layout)
 
 
@@ -58,7 +61,7 @@ def make_job(
         seed=seed,
         attempt=attempt,
         cache=cache,
-        layout=spec.resources.layout,
+        layout=spec.resources.written_layout,
         checkpoint_every=spec.checkpoint.every,
         checkpoint_async=spec.checkpoint.mode == "async",
         retention=checkpoints_to_keep(spec),
@@ -102,7 +105,8 @@ def make_attempt_job(
         cache=cache,
     )
     workers, avoid = allocation.workers, allocation.avoid
-    return replace(job, workers=workers, avoid=avoid, rungs=rungs, mirror=mirror)
+    layout = layout_section(record, spec)
+    return replace(job, workers=workers, layout=layout, avoid=avoid, rungs=rungs, mirror=mirror)
 
 
 def with_init_seed(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -147,6 +151,7 @@ def make_rerun_job(
     return replace(
         job,
         workers=record.attempts[-1].workers,
+        layout=layout_section(record, spec),
         checkpoint_every=max(1, until),
         retention=Retention(newest=1),
     )

@@ -65,6 +65,12 @@ class TrialLifecycle:
         reason = f"reused from {found.source}"
         self.finish(record.id, TrialState.COMPLETED, reason, reports[-1].step)
 
+    def refuse(self, record: TrialRecord, problem: str) -> None:
+        """End a trial whose model fits no layout: an attempt would run out of memory."""
+        self._table.save(record)
+        reason = f"{Remedy.INFEASIBLE}: {problem}"
+        self.finish(record.id, TrialState.FAILED, reason, self._table.last_step(record.id))
+
     def pause(self, trial_id: str, step: int) -> None:
         """Pause a trial that does not run."""
         reason = f"{self._table.spec.scheduler.name} at step {step}"

@@ -13,6 +13,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import new_record
 from tuning.controller.resources.budget import Limit
 from tuning.controller.resources.placement import Allocation, FindAllocation
+from tuning.controller.resources.trial_layouts import TrialLayouts
 from tuning.controller.scheduler_adapter import SchedulerAdapter
 from tuning.controller.trial_queue import TrialQueue
 from tuning.controller.trial_table import TrialTable
@@ -21,6 +22,8 @@ from tuning.search.schedulers import Exploit
 from tuning.search.study import SweepStudy
 
 log = logging.getLogger(__name__)
+Following = tuple[TrialRecord, Allocation | None]
+"""A trial and its allocation; without one, its model fits no layout."""
 
 
 class TrialSource:
@@ -31,9 +34,14 @@ class TrialSource:
     """
 
     def __init__(
-        self, table: TrialTable, queue: TrialQueue, scheduler: SchedulerAdapter, study: SweepStudy
+        self,
+        table: TrialTable,
+        queue: TrialQueue,
+        scheduler: SchedulerAdapter,
+        study: SweepStudy,
+        layouts: TrialLayouts,
     ) -> None:
-        self._table, self._queue = table, queue
+        self._table, self._queue, self._layouts = table, queue, layouts
         self._scheduler, self._study = scheduler, study
 
     def has_next(self, limit: Limit | None) -> bool:
@@ -48,26 +56,56 @@ class TrialSource:
         lacks_replicate = self._table.replicates.next_replicate() is not None
         return not limit.hard and (resumes or bool(self._queue.waiting) or lacks_replicate)
 
-    def next(
-        self, limit: Limit | None, find: FindAllocation
-    ) -> tuple[TrialRecord, Allocation] | None:
+    def next(self, limit: Limit | None, find: FindAllocation) -> Following | None:
         """The next trial with its allocation; None if none can start now.
 
-        Trials that wait and have no allocation now are skipped.
+        Trials that wait and have no allocation now are skipped, except for those whose layout needs
+        more workers than others: no other trial takes the workers that become free.
         """
-        records = self._table.records
         for waiting in self._queue.waiting:
-            if (allocation := find(records[waiting].excluded_machines)) is not None:
+            record = self._table.records[waiting]
+            if (following := self._allocated(record, find)) is not None:
                 self._queue.remove(waiting)
-                return records[waiting], allocation
+                return following
+            if self._needs_more(record):
+                return None
         if (resumed := self.next_to_resume(limit)) is not None:
-            allocation = find(records[resumed].excluded_machines)
-            return None if allocation is None else (self._resumed_record(resumed), allocation)
-        if (allocation := find(())) is None:
+            record = self._table.records[resumed]
+            if self._allocated(record, find) is None:
+                return None
+            return self._allocated(self._resumed_record(resumed), find, begins=True)
+        if find((), 1) is None:
             return None
         if (replicate := self._replicate()) is not None:
-            return replicate, allocation
-        return None if limit is not None else (self._proposal(), allocation)
+            return self._allocated(replicate, find, begins=True)
+        return None if limit is not None else self._allocated(self._proposal(), find, begins=True)
+
+    def _needs_more(self, record: TrialRecord) -> bool:
+        fewest = self._layouts.fewest_workers(record)
+        return fewest is not None and fewest > self._table.spec.resources.min_workers
+
+    def _allocated(
+        self, record: TrialRecord, find: FindAllocation, *, begins: bool = False
+    ) -> Following | None:
+        """A trial with the allocation of its layout; None if it has to wait.
+
+        Args:
+            record: of the trial.
+            find: gives the allocation.
+            begins: whether it has left the queue, or was never there, and waits there from now on
+                if it has to.
+        """
+        fewest = self._layouts.fewest_workers(record)
+        if fewest is None:
+            return record, None
+        allocation = find(record.excluded_machines, fewest)
+        if allocation is None:
+            if begins:
+                self._table.save(record)
+                self._queue.append(record.id)
+            return None
+        layout = self._layouts.choose(record, allocation.workers)
+        return record, allocation if layout is None else allocation.with_layout(layout)
 
     def next_to_resume(self, limit: Limit | None, pausing: str | None = None) -> str | None:
         """The paused trial that continues before a new one is proposed, if any.

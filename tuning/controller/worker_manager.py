@@ -36,17 +36,20 @@ class WorkerManager:
         self._sizes: dict[str, int] = {}
         self._starts = StartWatch(capacity, run.observers.message)
 
-    def find_allocation(self, excluded: Collection[Machine] = ()) -> Allocation | None:
+    def find_allocation(
+        self, excluded: Collection[Machine] = (), fewest: int = 1
+    ) -> Allocation | None:
         """The allocation of one more attempt; None if it does not fit now.
 
         Args:
+            fewest: workers that it needs, if it needs more than others.
             excluded: machines that the attempt should not run on. Machines that have left the
                 cluster do not count. If the other machines could never hold the attempt, it runs on
                 an excluded one.
         """
         if self.broker_lost:
             return None
-        size = self._capacity.next_trial_workers(self._sizes.values())
+        size = self._capacity.next_trial_workers(self._sizes.values(), fewest)
         if size is None:
             return None
         allocation = self._capacity.placement.allocation
@@ -54,7 +57,8 @@ class WorkerManager:
         if not present:
             return allocation(size)
         ids = {m.id for m in present}
-        slots, fewest = self._capacity.slots_excluding(ids), self._run.spec.resources.min_workers
+        slots = self._capacity.slots_excluding(ids)
+        fewest = max(fewest, self._run.spec.resources.min_workers)
         if slots < fewest:
             return replace(allocation(size), kept_off=present, in_place=True)
         size = min(size, slots - self._workers_excluding(ids))
@@ -85,6 +89,10 @@ class WorkerManager:
 
     def answer(self, job: TrialJob) -> Answer:
         """The answer to a trial that continues: PAUSE if it continues with more workers."""
+        most = self._run.spec.resources.max_workers
+        larger = self._run.layouts.choose(self._run.records[job.trial_id], most)
+        if larger is not None and larger.num_ranks <= job.workers:
+            return Answer.CONTINUE
         if not self._capacity.should_grow(job.workers, self._unused_workers):
             return Answer.CONTINUE
         self._run.queue.request_move(job.trial_id)
@@ -104,7 +112,8 @@ class WorkerManager:
             self.broker_lost = True
             self._run.on_failed(job.trial_id, error, began=False)
             return
-        fewer = job.workers - 1 if job.workers > self._run.spec.resources.min_workers else 0
+        fewest = self._run.layouts.fewest_workers(self._run.records[job.trial_id])
+        fewer = job.workers - 1 if job.workers > (fewest or 0) else 0
         if available := self._pool.workers_up() + fewer:
             self._capacity.cap_workers(available)
             self._run.on_failed(job.trial_id, error, began=False)

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -22,6 +19,7 @@ from trainables.launch.rerun import RerunOrder
 from trainables.registry import resolve
 from tuning.controller.trial_jobs import make_rerun_job
 from tuning.evaluation.load_model import config_of
+from tuning.evaluation.ranks import run_ranks
 from tuning.evaluation.retrain import run_user_loop
 
 _TIMES = ("_per_second", "_seconds", "_time", "mfu")
@@ -93,10 +91,10 @@ def _check_reproducible(paths: SweepPaths, record: TrialRecord, then: Sequence[R
             f"{paths.name}: trial {record.id} inherited the weights of {taken.donor} at step "
             f"{taken.donor_step}, so it cannot be run again by itself"
         )
-    if len(sizes := {a.workers for a in record.attempts}) > 1:
+    if len(ranks := sorted({a.workers_and_layout for a in record.attempts})) > 1:
         raise UserError(
-            f"{paths.name}: trial {record.id} ran with {' and '.join(map(str, sorted(sizes)))} "
-            "workers, one after the other: sums in another order differ in the last bits"
+            f"{paths.name}: trial {record.id} ran with {' and '.join(ranks)}, one after the other: "
+            "sums in another order differ in the last bits"
         )
 
 
@@ -133,16 +131,12 @@ def measures_process(metric: str) -> bool:
 
 
 def _run(order: RerunOrder, workers: int, cpus: float) -> str:
-    """Train in fresh processes, with as many threads as a worker of Ray; returns the log's path."""
+    """Train in fresh processes; returns the log's path."""
     root = order.job.paths.root
     root.mkdir(parents=True)
     file = root / "again.json"
     file.write_bytes(TypeAdapter(RerunOrder).dump_json(order))
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
-    command = [sys.executable, *(launcher if workers > 1 else []), "-m", "trainables.launch.rerun"]
-    env = {**os.environ, "OMP_NUM_THREADS": str(max(1, int(cpus)))}
-    with open(root / "again.log", "wb") as log:
-        done = subprocess.run([*command, str(file)], env=env, stdout=log, stderr=log, check=False)
-    if done.returncode:
-        raise UserError(f"{order.job.trial_id} could not be run again; log {log.name}")
-    return log.name
+    log = root / "again.log"
+    if run_ranks("trainables.launch.rerun", file, workers, cpus, log):
+        raise UserError(f"{order.job.trial_id} could not be run again; log {log}")
+    return str(log)

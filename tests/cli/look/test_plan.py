@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from search_spaces.loading.sweep_file import load_sweep
@@ -292,3 +294,35 @@ def test_layout_that_does_not_fit_is_not_simulated(tune: Tune) -> None:
     assert "tp 2 does not divide 7; nearest layout: " in output
     assert "only with --simulate" in tune.refused("plan", file, "--workers", "8")
     assert "--simulate takes causal_lm, sft" in tune.refused("plan", DIGITS, "--simulate")
+
+
+CHOSEN = """
+name: shapes
+trainable: causal_lm
+metric: eval_loss
+space: {hidden_size: {choice: [32, 256]}}
+fixed: {num_layers: 2, num_heads: 4, sequence_length: 32, batch_size: 8}
+budget: {trials: 4}
+scheduler: {name: none}
+resources: {workers: 2, layout: auto, memory_per_worker: 0.03}
+tracking: {name: none}
+"""
+
+
+def test_plan_lists_the_layouts_that_fit(tune: Tune) -> None:
+    tune.write("shapes.yaml", CHOSEN)
+    out = tune("plan", "shapes.yaml").out
+    assert re.search(
+        r"layout     auto: taken .* by \d+, .* by \d+ of \d+ configurations, with 30.7 MiB a", out
+    )
+    marks = dict(re.findall(r"^ +({.*?}): [\d.]+ MiB a rank, (taken|fits|too much) \(", out, re.M))
+    assert marks == {
+        "{dp_replicate: 2}": "too much",
+        "{dp_shard: 2}": "taken",
+        "{tp: 2}": "fits",
+        "{pp: 2}": "fits",
+        "{cp: 2}": "fits",
+    }
+    assert "has room for" not in out
+    more = tune("plan", "shapes.yaml", "--set", "resources.workers={min: 1, max: 8}").out
+    assert "it needs" not in more, "some layout fits two workers"

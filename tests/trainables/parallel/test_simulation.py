@@ -29,10 +29,14 @@ EXACT = {"dp_replicate", "dp_shard", "cp"}
 NEAR = 0.15
 
 
+def config_of(case: str) -> Any:
+    name, given = MODELS[case.partition("/")[0]]
+    return resolve(name).Config.model_validate(given)
+
+
 def simulated(case: str, world: int, rank: int) -> dict[str, Any]:
-    model, _, layout = case.partition("/")
-    name, given = MODELS[model]
-    config: Any = resolve(name).Config.model_validate(given)
+    layout = case.partition("/")[2]
+    config = config_of(case)
     spec = LayoutSpec.model_validate(LAYOUTS[world][layout])
     return asdict(simulate(config, spec.resolve(world), rank, before=BEFORE))
 
@@ -41,8 +45,11 @@ def check(folder: Path, case: str, world: int) -> None:
     """Each rank of a case, against what it measured."""
     layout = LayoutSpec.model_validate(LAYOUTS[world][case.partition("/")[2]]).resolve(world)
     axes = {name for name, size in layout.sizes.items() if size > 1}
-    for rank in range(world):
-        real = json.loads(measured_file(folder, case, rank).read_text())
+    ranks = [json.loads(measured_file(folder, case, rank).read_text()) for rank in range(world)]
+    arithmetic = config_of(case).layout_memory(layout, on_gpu=False)
+    assert arithmetic is not None
+    assert arithmetic.peak == pytest.approx(max(r["peak"] for r in ranks), rel=NEAR)
+    for rank, real in enumerate(ranks):
         found = simulated(case, world, rank)
         for name in ("activations", "peak"):
             error = 0.0 if axes <= EXACT and not case.startswith("moe") else NEAR

@@ -112,7 +112,7 @@ def test_nothing_is_proposed_while_the_budget_waits_in_the_queue(two: Sweep) -> 
     jobs = [two.begin(), two.begin()]
     fail(two, jobs[0], SICK)
     assert len(two.run.records) == 2
-    assert two.run.next_trial(lambda blamed: None) is None
+    assert two.run.next_trial(lambda *_: None) is None
     two.end(jobs[1])
     two.cluster.nodes = [Node(1, 0, WELL.id)]
     assert [two.begin().trial_id] == [jobs[0].trial_id]

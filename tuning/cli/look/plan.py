@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -14,6 +15,9 @@ from tuning.cli.options import Address, File, Insecure, Set, StorageDir
 if TYPE_CHECKING:
     from search_spaces.spec.sweep import SweepSpec
     from tuning.controller.resources.placement import Node, Placement
+
+_MOST_LAYOUTS = 16
+"""Layouts that are listed."""
 
 
 def plan(
@@ -82,6 +86,7 @@ def _plan_sweep(
         placement = compute_placement(spec.resources, nodes)
     reads_datasets = resolve(spec.trainable).reads_datasets
     print_lines(console, *_placement_lines(placement, nodes, reads_datasets))
+    print_lines(console, *layout_lines(spec, sampled, storage, placement.worker_slots))
     check_gpu_budget(spec.budget, placement)
     print_lines(console, *cost_lines(spec, sampled, storage))
     print_lines(console, _forecast(spec, storage, placement.concurrency))
@@ -111,6 +116,44 @@ def _placement_lines(
         yield f"NCCL       {problem}"
     if reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
         yield f"Ray Data   {problem}"
+
+
+def layout_lines(
+    spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None, slots: int
+) -> Iterator[str]:
+    """With `layout: auto`: those of the configuration that needs most, and which are taken.
+
+    Args:
+        spec: of the sweep.
+        sampled: checked parameters.
+        storage: of sweeps; None: that of the spec.
+        slots: workers that fit the cluster.
+    """
+    from tuning.controller.resources.layouts import choice_of, first_fitting, largest_choice
+    from tuning.controller.resources.probes import Probes
+    from tuning.controller.resources.worker_memory import gib, worker_memory
+    from tuning.controller.sweep_dir.folder import resolve_storage
+
+    memory = worker_memory(spec.resources) if spec.resources.chooses_layout else None
+    if memory is None:
+        return
+    probes = Probes(resolve_storage(storage or spec.storage).root)
+    taken = Counter[str]()
+    for config in map(spec.nest, sampled):
+        layout = first_fitting(spec, config, memory)
+        if probes.exist and (known := probes.add_to(choice_of(spec, config, memory)).taken):
+            layout = known.layout
+        taken.update([layout.as_written()] if layout else [])
+    of = ", ".join(f"{layout} by {number}" for layout, number in taken.most_common())
+    yield f"layout     auto: taken {of} of {len(sampled)} configurations, with {memory} a worker"
+    largest = probes.add_to(largest_choice(spec, sampled, memory)[1])
+    for one in largest.sized[:_MOST_LAYOUTS]:
+        mark = "taken" if one is largest.taken else "fits" if one in largest.fitting else "too much"
+        m, name = one.memory, one.layout.as_written()
+        parts = f"weights {gib(m.weights)}, activations {gib(m.activations)}"
+        yield f"           {name}: {gib(m.peak)} a rank, {mark} ({parts})"
+    if (fewest := min(one.ranks for one in largest.fitting)) > slots:
+        yield f"           it needs {fewest} workers, and this cluster has room for {slots}"
 
 
 def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:

@@ -233,10 +233,9 @@ def _report_lines(reports: list[Report], metric: str) -> Iterator[str]:
 def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
     """Duration, workers, machines and errors of an attempt."""
     spent = f"took {duration(attempt.seconds)}" if attempt.ended else "has not ended"
-    ranks = f"{attempt.workers} worker{'s' * (attempt.workers != 1)}"
     remedy = f"{attempt.remedy}: " if attempt.remedy else ""
     error = f": {remedy}{attempt.error}" if attempt.error else ""
-    yield f"attempt {attempt.number} {spent} with {ranks}{error}"
+    yield f"attempt {attempt.number} {spent} with {attempt.workers_and_layout}{error}"
     if attempt.waited:
         yield f"  waited {duration(attempt.waited)} for its workers"
     if attempt.where:

@@ -45,12 +45,14 @@ def simulate_file(file: Path, overrides: list[str], workers: int | None, *, aske
 
 def _lines(loaded: LoadedSweep, sampled: list[dict[str, Any]]) -> Iterator[str]:
     from trainables.registry import resolve
+    from tuning.controller.resources.layouts import taken_layout
 
     spec = loaded.spec
     kind: Any = resolve(spec.trainable).Config
-    configs = [kind.model_validate(spec.nest(params)) for params in sampled]
-    config = max(configs, key=lambda c: c.checkpoint_bytes or 0)  # the largest model
-    layout = spec.resources.layout.resolve(spec.resources.max_workers)
+    configs = [(kind.model_validate(spec.nest(params)), params) for params in sampled]
+    config, params = max(configs, key=lambda c: c[0].checkpoint_bytes or 0)  # the largest model
+    written = spec.resources.written_layout.resolve(spec.resources.max_workers)
+    layout = taken_layout(spec, params) or written
     yield f"layout     {layout}: {layout.num_ranks} ranks"
     ranks = _stages(config, layout)
     for number, rank in enumerate(ranks):
@@ -75,6 +77,7 @@ def _rank_lines(name: str, rank: Footprint) -> Iterator[str]:
 
 
 def _efficiency_lines(loaded: LoadedSweep, config: CausalLMConfig, layout: Layout) -> Iterator[str]:
+    from search_spaces.spec.layout import REST, LayoutSpec
     from tuning.controller.resources.efficiency import TARGETS, grown, step_time
 
     spec, cluster = loaded.spec, loaded.spec.cluster
@@ -82,9 +85,11 @@ def _efficiency_lines(loaded: LoadedSweep, config: CausalLMConfig, layout: Layou
         yield "efficiency unknown: set cluster.bandwidth and cluster.tflops"
         return
     per_node = cluster.gpus or max(1, int(cluster.cpus // spec.resources.cpus_per_worker))
+    shards = spec.resources.chooses_layout and layout.dp_shard > 1
+    written = LayoutSpec(dp_shard=REST) if shards else spec.resources.written_layout
     first = None
     for nodes in NODES:
-        larger = grown(spec.resources.layout, layout, nodes * per_node)
+        larger = grown(written, layout, nodes * per_node)
         if larger is None:
             yield f"{nodes} nodes    this layout does not have {nodes * per_node} ranks"
             continue

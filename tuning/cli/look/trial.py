@@ -102,6 +102,8 @@ def _start_ranks(workers: int, file: Path, set_: list[str], folder: Path) -> int
 
 def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
     from results.paths import Storage
+    from search_spaces.spec.layout import LayoutSpec
+    from tuning.controller.resources.layouts import taken_layout
     from tuning.controller.trial_jobs import make_job
 
     job = make_job(
@@ -114,7 +116,9 @@ def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
         cache=str(Storage(Path(spec.storage).expanduser().resolve()).cache),
     )
     # a debugger may stop it
-    return replace(job, hang_timeout_s=None, workers=spec.resources.max_workers)
+    job = replace(job, hang_timeout_s=None, workers=spec.resources.max_workers)
+    taken = taken_layout(spec, params)
+    return job if taken is None else replace(job, layout=LayoutSpec.of(taken))
 
 
 class _Printer:

@@ -149,9 +149,9 @@ class LineView(View):
         super().trial_started(record)
         params = " ".join(f"{k}={setting(v)}" for k, v in record.params.items())
         attempt = f" attempt {len(record.attempts)}" if len(record.attempts) > 1 else ""
-        if self.progress.spec.resources.elastic and record.attempts:
-            ranks = record.attempts[-1].workers
-            attempt += f" with {ranks} worker{'s' * (ranks != 1)}"
+        last = record.attempts[-1] if record.attempts else None
+        if last and (self.progress.spec.resources.elastic or last.layout):
+            attempt += f" with {last.workers_and_layout}"
         where = record.attempts[-1].where if record.attempts else ""
         self.show_message(f"{record.id} started{attempt}  {params}{f' ({where})' * bool(where)}")
 
@@ -167,6 +167,8 @@ class LineView(View):
         if record.state is TrialState.PENDING:
             error = record.attempts[-1].error
             text = f"failed, will be retried: {error}" if error else record.reason or "interrupted"
+            if error and record.reason:
+                text = f"{record.reason}: {error}"
         else:
             remaining = self.progress.remaining
             text = f"{record.state}: {record.reason}{f'; {remaining}' * bool(remaining)}"

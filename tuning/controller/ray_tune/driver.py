@@ -36,7 +36,7 @@ from tuning.controller.sweep import SweepController
 from tuning.controller.worker_manager import WorkerManager
 from tuning.search.schedulers import Decision
 
-_UNUSABLE_AFTER = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK)
+_UNUSABLE_AFTER = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK, Remedy.LARGER_LAYOUT)
 """After these the processes of an attempt run no other one."""
 
 

@@ -96,20 +96,20 @@ class Capacity:
         """Number of trials that may run at once: at least one, so that a full cluster is tried."""
         return max(1, max_concurrent_trials(self._resources, self.worker_slots()))
 
-    def next_trial_workers(self, running: Collection[int]) -> int | None:
+    def next_trial_workers(self, running: Collection[int], fewest: int = 1) -> int | None:
         """The number of workers that another trial would get; None if it does not fit.
 
         Args:
             running: the number of workers of each running trial.
+            fewest: workers that this trial needs, if it needs more than others.
         """
         others = self.max_concurrent_trials() - len(running)
         if others <= 0:
             return None
-        fewest = self._resources.min_workers
-        workers = fair_share(self._resources, self.worker_slots() - sum(running), others)
-        if workers < fewest:
+        fewest, free = max(fewest, self._resources.min_workers), self.worker_slots() - sum(running)
+        if free < fewest:
             return None if running else fewest
-        return workers
+        return max(fewest, fair_share(self._resources, free, others))
 
     def is_overcommitted(self, running: Collection[int]) -> bool:
         """Whether the running trials hold, or wait for, more workers than fit now.

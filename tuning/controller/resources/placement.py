@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from results.records.machines import Machine
 from search_spaces.errors import UserError
+from search_spaces.spec.layout import Layout, LayoutSpec
 from search_spaces.spec.sweep import ResourcesSpec
 
 AUTOSCALING = "TUNE_AUTOSCALING"
@@ -42,6 +43,7 @@ class Allocation:
         cpus, gpus: that all workers hold together.
         kept_off: machines that the attempt should avoid.
         in_place: it runs on those machines nevertheless, because no others fit.
+        layout: how they share the model, if that was chosen for the attempt.
     """
 
     workers: int
@@ -49,6 +51,18 @@ class Allocation:
     gpus: float
     kept_off: tuple[Machine, ...] = ()
     in_place: bool = False
+    layout: LayoutSpec | None = None
+
+    def with_layout(self, layout: Layout) -> Allocation:
+        """The resources of the workers of a layout, of which there are enough."""
+        part = layout.num_ranks / self.workers
+        return replace(
+            self,
+            workers=layout.num_ranks,
+            cpus=self.cpus * part,
+            gpus=self.gpus * part,
+            layout=LayoutSpec.of(layout),
+        )
 
     @property
     def avoid(self) -> tuple[str, ...]:
@@ -56,8 +70,9 @@ class Allocation:
         return () if self.in_place else tuple(m.id for m in self.kept_off)
 
 
-FindAllocation = Callable[[Collection[Machine]], Allocation | None]
-"""The allocation of a trial that failed on the given machines; None while it has to wait."""
+FindAllocation = Callable[[Collection[Machine], int], Allocation | None]
+"""The allocation of a trial that failed on the given machines and needs so many workers or more;
+None while it has to wait."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +119,7 @@ class Placement:
     def layout_summary(self) -> str | None:
         """How the workers of a trial share its model, in words; None if each has a copy."""
         layouts = [
-            self.resources.layout.resolve(workers)
+            self.resources.written_layout.resolve(workers)
             for workers in sorted({self.resources.min_workers, self.resources.max_workers})
         ]
         if not layouts[-1].shares_model:
@@ -204,7 +219,7 @@ def default_allocation(resources: ResourcesSpec) -> FindAllocation:
     """Allocations without a cluster: always the most workers, and no GPU."""
     most = resources.max_workers
     allocation = Allocation(most, most * resources.cpus_per_worker, 0.0)
-    return lambda blamed: allocation
+    return lambda blamed, fewest: allocation
 
 
 def worker_slots(resources: ResourcesSpec, gpus_per_worker: float, nodes: Sequence[Node]) -> int:

@@ -1,0 +1,138 @@
+"""The memory of a rank by arithmetic is that of a simulated training step."""
+
+from __future__ import annotations
+
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search_spaces.spec.layout import Layout
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.simulation import simulate
+from trainables.parallel.footprint import Footprint, RankMemory
+from trainables.registry import resolve
+
+NEAR = 0.15
+LAYOUTS = (
+    Layout(),
+    Layout(dp_replicate=2),
+    Layout(dp_shard=2),
+    Layout(dp_shard=8),
+    Layout(dp_replicate=2, dp_shard=2),
+    Layout(tp=2),
+    Layout(tp=4),
+    Layout(cp=2),
+    Layout(pp=2),
+    Layout(pp=4),
+    Layout(dp_shard=2, tp=2),
+    Layout(dp_shard=2, pp=2),
+    Layout(dp_replicate=2, pp=2),
+    Layout(tp=2, pp=2),
+)
+
+
+def simulated(config: CausalLMConfig, layout: Layout) -> Footprint:
+    """The rank that needs most."""
+    step = layout.num_ranks // layout.pp
+    ranks = [simulate(config, layout, stage * step) for stage in range(layout.pp)]
+    return max(ranks, key=lambda rank: rank.peak)
+
+
+def check(config: CausalLMConfig, layout: Layout) -> None:
+    real, found = simulated(config, layout), config.layout_memory(layout, on_gpu=False)
+    assert found is not None
+    for name in ("weights", "gradients", "optimizer"):
+        # buffers, and the steps of an optimizer, count for nothing
+        assert getattr(found, name) == pytest.approx(getattr(real, name), rel=0.01), name
+    assert found.peak == pytest.approx(real.peak, rel=NEAR)
+
+
+def draw(layout: Layout, seed: int) -> CausalLMConfig:
+    """A configuration that works on a layout."""
+    rng = random.Random(seed)
+    while True:
+        given: dict[str, Any] = {
+            "hidden_size": rng.choice([64, 128, 256, 512]),
+            "num_layers": rng.choice([4, 5]),
+            "num_heads": rng.choice([4, 8]),
+            "vocab_size": rng.choice([512, 4096, 32_000]),
+            "sequence_length": rng.choice([64, 256]),
+            "batch_size": rng.choice([16, 32]),
+            "dtype": rng.choice(["float32", "bfloat16"]),
+            "packing": rng.choice(["plain", "documents"]),
+            "optimizer": rng.choice(["adamw", "lion"]),
+            "activation_checkpointing": rng.random() < 0.3,
+            "micro_batch_size": rng.choice([None, 4]) if layout.pp == 1 else None,
+        }
+        config = CausalLMConfig.model_validate(given)
+        if config.validate_layout(layout) is None:
+            return config
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(dp_shard=2)], ids=str)
+def test_copy_and_shards(layout: Layout) -> None:
+    check(CausalLMConfig(hidden_size=256, batch_size=16), layout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_any_layout(layout: Layout) -> None:
+    for seed in range(2):
+        check(draw(layout, seed), layout)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+def test_smaller_parts_of_a_batch_need_less(layout: Layout) -> None:
+    if layout.pp > 1:
+        return
+    config = CausalLMConfig(hidden_size=64, num_layers=4, batch_size=64)
+    parts = [config.model_copy(update={"micro_batch_size": n}) for n in (4, 2, 1)]
+    peaks = [memory(part, layout).activations for part in (config, *parts)]
+    assert peaks == sorted(peaks, reverse=True)
+
+
+def memory(config: CausalLMConfig, layout: Layout) -> RankMemory:
+    found = config.layout_memory(layout, on_gpu=False)
+    assert found is not None
+    return found
+
+
+def test_model_of_a_folder(tmp_path: Path) -> None:
+    shape = {
+        "model_type": "llama",
+        "hidden_size": 64,
+        "intermediate_size": 176,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 4,
+        "vocab_size": 512,
+        "tie_word_embeddings": True,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    saved = CausalLMConfig(model_name_or_path=str(tmp_path))
+    assert memory(saved, Layout()) == memory(CausalLMConfig(num_heads=4), Layout())
+    fewer = {**shape, "num_key_value_heads": 2, "tie_word_embeddings": False}
+    (tmp_path / "config.json").write_text(json.dumps(fewer))
+    weights = 4 * (2 * 512 * 64 + 2 * (3 * 64**2 + 3 * 64 * 176 + 2 * 64) + 64)
+    assert memory(saved, Layout()).weights == weights
+    (tmp_path / "config.json").write_text(json.dumps({**shape, "model_type": "gemma2"}))
+    assert saved.layout_memory(Layout(), on_gpu=False) is None
+
+
+def test_what_is_not_known() -> None:
+    for given in ({"experts": {"count": 4}}, {"tokenizer": "a/hub"}, {"model_name_or_path": "hub"}):
+        config = CausalLMConfig.model_validate(given)
+        assert config.layout_memory(Layout(), on_gpu=False) is None
+    teacher = resolve("distill").Config.model_validate({"teacher": {"hidden_size": 32}})
+    assert teacher.layout_memory(Layout(), on_gpu=False) is None
+
+
+def test_gpu_has_no_logits_of_all_tokens() -> None:
+    config = CausalLMConfig(vocab_size=32_000, dtype="auto", sequence_length=1024, batch_size=64)
+    on_cpu, on_gpu = (config.layout_memory(Layout(), on_gpu=gpu) for gpu in (False, True))
+    assert on_cpu is not None
+    assert on_gpu is not None
+    assert on_gpu.activations < on_cpu.activations / 2
