@@ -40,6 +40,8 @@ class Layout:
         pp: ranks that have some layers each, and see the same samples one after another.
         schedule: the order in which the ranks of `pp` compute.
         microbatches: parts of a rank's samples that follow each other; None: the default.
+        cpu_offload: whether weights, gradients and optimizer state are on the host, and weights are
+            copied to the device when they are gathered.
     """
 
     dp_replicate: int = 1
@@ -51,6 +53,7 @@ class Layout:
     schedule: Schedule = "1f1b"
     microbatches: int | None = None
     ep: int = 1
+    cpu_offload: bool = False
 
     @property
     def stages_per_rank(self) -> int:
@@ -191,6 +194,13 @@ class LayoutSpec(Section):
         "again for the backward pass (ZeRO-3); false: they stay (ZeRO-2).",
     )
 
+    cpu_offload: bool = Field(
+        False,
+        description="With dp_shard: whether weights, gradients and optimizer state stay in the "
+        "memory of the host, where the optimizer computes; the device has the activations and the "
+        "weights of a block. Slower.",
+    )
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         sizes = self._sizes
@@ -198,8 +208,12 @@ class LayoutSpec(Section):
             raise ValueError(f"{zero[0]} must be at least 1, or -1 for the rest, got 0")
         if len(rest := [name for name, size in sizes.items() if size == REST]) > 1:
             raise ValueError(f"only one axis can be -1 (the rest), got {' and '.join(rest)}")
-        if self.dp_shard == self.cp == 1 and not self.reshard_after_forward:
-            raise ValueError("reshard_after_forward has no effect without dp_shard or cp")
+        given = {
+            "reshard_after_forward": not self.reshard_after_forward,
+            "cpu_offload": self.cpu_offload,
+        }
+        if self.dp_shard == self.cp == 1 and (lost := [n for n, is_set in given.items() if is_set]):
+            raise ValueError(f"{lost[0]} has no effect without dp_shard or cp")
         for name in ("schedule", "microbatches"):
             if self.pp == 1 and getattr(self, name) is not None:
                 raise ValueError(f"{name} has no effect without pp")
@@ -215,6 +229,7 @@ class LayoutSpec(Section):
         given: dict[str, Any] = {**layout.sizes, "ep": layout.ep}
         if layout.weight_parts > 1:
             given["reshard_after_forward"] = layout.reshard_after_forward
+            given["cpu_offload"] = layout.cpu_offload
         if layout.pp > 1:
             given |= {"schedule": layout.schedule, "microbatches": layout.microbatches}
         return cls.model_validate(given)
@@ -250,6 +265,7 @@ class LayoutSpec(Section):
             reshard_after_forward=self.reshard_after_forward,
             schedule=self.schedule or "1f1b",
             microbatches=self.microbatches,
+            cpu_offload=self.cpu_offload,
         )
 
     def _with_ep(self, sizes: Mapping[str, int]) -> str:

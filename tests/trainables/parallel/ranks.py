@@ -91,6 +91,7 @@ LAYOUTS: dict[int, dict[str, dict[str, Any]]] = {
         "ddp2": SHORTHANDS["ddp"],
         "fsdp2": SHORTHANDS["fsdp"],
         "zero2": {"dp_shard": 2, "reshard_after_forward": False},
+        "offload2": {"dp_shard": 2, "cpu_offload": True},
         "tp2": {"tp": 2},
         "cp2": {"cp": 2},
         "pp2": {"pp": 2},

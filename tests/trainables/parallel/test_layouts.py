@@ -31,6 +31,7 @@ ROUNDING = 5e-6
 BEGUN = (
     "llama/fsdp2",
     "micro/zero2",
+    "llama/offload2",
     "own/fsdp2",
     "llama/tp2",
     "wide/tp2",
