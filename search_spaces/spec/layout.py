@@ -18,6 +18,7 @@ REST = -1
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """The axes, the outermost first: neighbouring ranks differ in the last one."""
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
+ContextMethod = Literal["gather", "ring"]
 TWO_STAGES = ("interleaved", "zero_bubble")
 """Schedules in which each rank of `pp` has two stages."""
 SHORTHANDS: dict[str, dict[str, int]] = {
@@ -42,6 +43,7 @@ class Layout:
         microbatches: parts of a rank's samples that follow each other; None: the default.
         cpu_offload: whether weights, gradients and optimizer state are on the host, and weights are
             copied to the device when they are gathered.
+        cp_method: how the ranks of `cp` see the keys of each other.
     """
 
     dp_replicate: int = 1
@@ -54,6 +56,7 @@ class Layout:
     microbatches: int | None = None
     ep: int = 1
     cpu_offload: bool = False
+    cp_method: ContextMethod = "gather"
 
     @property
     def stages_per_rank(self) -> int:
@@ -164,6 +167,12 @@ class LayoutSpec(Section):
         "Ranks that have the same samples, and a part of each sequence (context parallelism); they "
         "share weights, gradients and optimizer state like those of dp_shard"
     )
+    cp_method: ContextMethod = Field(
+        "gather",
+        description="With cp: gather (a rank has the keys and values of whole sequences in each "
+        "attention) or ring (they travel from rank to rank beside the products; without masks, so "
+        "for packing: plain, and on a GPU for half precision).",
+    )
     tp: int = _size("Ranks that share each layer (tensor parallelism); they have the same samples")
     ep: int = Field(
         1,
@@ -214,6 +223,8 @@ class LayoutSpec(Section):
         }
         if self.dp_shard == self.cp == 1 and (lost := [n for n, is_set in given.items() if is_set]):
             raise ValueError(f"{lost[0]} has no effect without dp_shard or cp")
+        if self.cp == 1 and self.cp_method != "gather":
+            raise ValueError("cp_method has no effect without cp")
         for name in ("schedule", "microbatches"):
             if self.pp == 1 and getattr(self, name) is not None:
                 raise ValueError(f"{name} has no effect without pp")
@@ -230,6 +241,8 @@ class LayoutSpec(Section):
         if layout.weight_parts > 1:
             given["reshard_after_forward"] = layout.reshard_after_forward
             given["cpu_offload"] = layout.cpu_offload
+        if layout.cp > 1:
+            given["cp_method"] = layout.cp_method
         if layout.pp > 1:
             given |= {"schedule": layout.schedule, "microbatches": layout.microbatches}
         return cls.model_validate(given)
@@ -266,6 +279,7 @@ class LayoutSpec(Section):
             schedule=self.schedule or "1f1b",
             microbatches=self.microbatches,
             cpu_offload=self.cpu_offload,
+            cp_method=self.cp_method,
         )
 
     def _with_ep(self, sizes: Mapping[str, int]) -> str:

@@ -36,6 +36,7 @@ BEGUN = (
     "llama/tp2",
     "wide/tp2",
     "documents/cp2",
+    "llama/ring2",
     "llama/pp2",
     "moe/ep2",
     "moe/pp2",
