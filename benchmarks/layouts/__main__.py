@@ -86,7 +86,7 @@ def row(name: str, ours: Sequence[Result], plain: Sequence[Result]) -> str:
 COLUMNS = ("tokens/s", "plain torch", "ratio", "per CPU second", "MiB of a rank", "plain torch")
 HEAD = f"""| layout | {" | ".join(COLUMNS)} | last losses |
 | --- | {"---: | " * len(COLUMNS)}--- |"""
-"""Tokens per CPU second, of the first rank's process: other work on the machine changes them less."""
+"""Tokens per CPU second are of the first rank: other work on the machine changes them less."""
 
 
 def gpu_table(runs: dict[str, list[Result]]) -> str:
