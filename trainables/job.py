@@ -49,6 +49,7 @@ class TrialJob:
         hang_timeout_s: a rank without report or heartbeat for so long is ended; None: no limit.
         wait_for_room_s: longest wait of a checkpoint on a full disk.
         mirror: object storage for copies of the checkpoints.
+        local: folder on each machine, where ranks write checkpoints first; None: they do not.
         redact: names of environment variables that are secret, in addition to the usual ones.
         report_from: where a command's reports come from.
         stop_grace_s: longest time that a command may take to end after SIGTERM.
@@ -73,6 +74,7 @@ class TrialJob:
     hang_timeout_s: float | None = None
     wait_for_room_s: float = 0.0
     mirror: MirrorLocation | None = None
+    local: str | None = None
     redact: tuple[str, ...] = ()
     report_from: ReportFromSpec = field(default_factory=ReportFromSpec)
     stop_grace_s: float = 10.0

@@ -125,7 +125,7 @@ class Worker:
         folder = paths.checkpoint(agreed)
         found = Checkpoint(agreed, folder, verify(folder, hashes=False))
         self._loading = began, found.manifest
-        return found
+        return self.saver.place.nearest(found)
 
     def loaded(self) -> None:
         """The state of the checkpoint that `resume` found is in place: record how long it took."""
@@ -180,6 +180,8 @@ class Worker:
             if not due:
                 self._save(step, save)
             self.saver.drain()  # the trial can resume from here
+        if ends or answer is Answer.STOP:
+            self.saver.place.discard()
         self._leave_if(leave and answer is Answer.CONTINUE and not ends)
         return answer
 

@@ -69,20 +69,24 @@ def row(name: str, ours: Sequence[Result], plain: Sequence[Result]) -> str:
     mine, theirs = windows(ours), windows(plain)
     both = len(mine) == len(theirs)
     ratio = np.median(mine / theirs) if both else np.median(mine) / np.median(theirs)
+    cpu = [np.median([r.cpu_speed for r in found]) for found in (ours, plain)]
     memory = [max(max(r.peaks_mib, default=0.0) for r in runs) for runs in (ours, plain)]
     cells = [
         name,
         f"{np.median(mine):,.0f}",
         f"{np.median(theirs):,.0f}",
         f"{ratio:.3f}",
+        f"{cpu[0] / cpu[1]:.3f}",
         *(f"{peak:,.0f}" for peak in memory),
         " ".join(f"{found[-1].losses[-1]:.4f}" for found in (ours, plain) if found[-1].losses),
     ]
     return f"| {' | '.join(cells)} |"
 
 
-HEAD = """| layout | tokens/s | plain torch | ratio | MiB of a rank | plain torch | last losses |
-| --- | ---: | ---: | ---: | ---: | ---: | --- |"""
+COLUMNS = ("tokens/s", "plain torch", "ratio", "per CPU second", "MiB of a rank", "plain torch")
+HEAD = f"""| layout | {" | ".join(COLUMNS)} | last losses |
+| --- | {"---: | " * len(COLUMNS)}--- |"""
+"""Tokens per CPU second are of the first rank: other work on the machine changes them less."""
 
 
 def gpu_table(runs: dict[str, list[Result]]) -> str:

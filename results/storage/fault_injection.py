@@ -30,6 +30,8 @@ POINTS: frozenset[str] = frozenset(
         "study.journal:written",
         # a checkpoint, in the order of its writing
         "checkpoint:opened",
+        "checkpoint:local",
+        "checkpoint:sent",
         "checkpoint:saved",
         "checkpoint:file-synced",
         "checkpoint:folders-synced",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from search_spaces.spec.base import EnvText, Seconds, Section
 
@@ -22,6 +23,12 @@ class CheckpointSpec(Section):
         description="Longest wait of a checkpoint on a full disk, at most half of "
         "failure.hang_timeout; then its trial fails (seconds, or '5m').",
     )
+    local: EnvText | None = Field(
+        None,
+        description="Folder on a fast disk of each machine, an absolute path. Ranks write their "
+        "parts of a checkpoint there, and copy them to the sweep folder while training goes on; "
+        "${ENV} allowed.",
+    )
     mirror: EnvText | None = Field(
         None,
         description="Object storage for a second copy of checkpoints and records, in case the "
@@ -34,3 +41,10 @@ class CheckpointSpec(Section):
     keep_rungs: bool = Field(
         False, description="Save and keep a checkpoint at each rung of the scheduler."
     )
+
+    @field_validator("local")
+    @classmethod
+    def _is_absolute(cls, path: str | None) -> str | None:
+        if path is not None and not Path(path).is_absolute():
+            raise ValueError(f"must be an absolute path: it is on every machine, got {path}")
+        return path

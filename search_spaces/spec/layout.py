@@ -18,6 +18,7 @@ REST = -1
 AXES = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
 """The axes, the outermost first: neighbouring ranks differ in the last one."""
 Schedule = Literal["gpipe", "1f1b", "interleaved", "zero_bubble"]
+ContextMethod = Literal["gather", "ring"]
 TWO_STAGES = ("interleaved", "zero_bubble")
 """Schedules in which each rank of `pp` has two stages."""
 AUTO: Literal["auto"] = "auto"
@@ -42,6 +43,9 @@ class Layout:
         pp: ranks that have some layers each, and see the same samples one after another.
         schedule: the order in which the ranks of `pp` compute.
         microbatches: parts of a rank's samples that follow each other; None: the default.
+        cpu_offload: whether weights, gradients and optimizer state are on the host, and weights are
+            copied to the device when they are gathered.
+        cp_method: how the ranks of `cp` see the keys of each other.
     """
 
     dp_replicate: int = 1
@@ -53,6 +57,8 @@ class Layout:
     schedule: Schedule = "1f1b"
     microbatches: int | None = None
     ep: int = 1
+    cpu_offload: bool = False
+    cp_method: ContextMethod = "gather"
 
     @property
     def stages_per_rank(self) -> int:
@@ -163,6 +169,12 @@ class LayoutSpec(Section):
         "Ranks that have the same samples, and a part of each sequence (context parallelism); they "
         "share weights, gradients and optimizer state like those of dp_shard"
     )
+    cp_method: ContextMethod = Field(
+        "gather",
+        description="With cp: gather (a rank has the keys and values of whole sequences in each "
+        "attention) or ring (they travel from rank to rank beside the products; without masks, so "
+        "for packing: plain, and on a GPU for half precision).",
+    )
     tp: int = _size("Ranks that share each layer (tensor parallelism); they have the same samples")
     ep: int = Field(
         1,
@@ -193,6 +205,13 @@ class LayoutSpec(Section):
         "again for the backward pass (ZeRO-3); false: they stay (ZeRO-2).",
     )
 
+    cpu_offload: bool = Field(
+        False,
+        description="With dp_shard: whether weights, gradients and optimizer state stay in the "
+        "memory of the host, where the optimizer computes; the device has the activations and the "
+        "weights of a block. Slower.",
+    )
+
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
         sizes = self._sizes
@@ -200,8 +219,14 @@ class LayoutSpec(Section):
             raise ValueError(f"{zero[0]} must be at least 1, or -1 for the rest, got 0")
         if len(rest := [name for name, size in sizes.items() if size == REST]) > 1:
             raise ValueError(f"only one axis can be -1 (the rest), got {' and '.join(rest)}")
-        if self.dp_shard == self.cp == 1 and not self.reshard_after_forward:
-            raise ValueError("reshard_after_forward has no effect without dp_shard or cp")
+        given = {
+            "reshard_after_forward": not self.reshard_after_forward,
+            "cpu_offload": self.cpu_offload,
+        }
+        if self.dp_shard == self.cp == 1 and (lost := [n for n, is_set in given.items() if is_set]):
+            raise ValueError(f"{lost[0]} has no effect without dp_shard or cp")
+        if self.cp == 1 and self.cp_method != "gather":
+            raise ValueError("cp_method has no effect without cp")
         for name in ("schedule", "microbatches"):
             if self.pp == 1 and getattr(self, name) is not None:
                 raise ValueError(f"{name} has no effect without pp")
@@ -217,6 +242,9 @@ class LayoutSpec(Section):
         given: dict[str, Any] = {**layout.sizes, "ep": layout.ep}
         if layout.weight_parts > 1:
             given["reshard_after_forward"] = layout.reshard_after_forward
+            given["cpu_offload"] = layout.cpu_offload
+        if layout.cp > 1:
+            given["cp_method"] = layout.cp_method
         if layout.pp > 1:
             given |= {"schedule": layout.schedule, "microbatches": layout.microbatches}
         return cls.model_validate(given)
@@ -252,6 +280,8 @@ class LayoutSpec(Section):
             reshard_after_forward=self.reshard_after_forward,
             schedule=self.schedule or "1f1b",
             microbatches=self.microbatches,
+            cpu_offload=self.cpu_offload,
+            cp_method=self.cp_method,
         )
 
     def _with_ep(self, sizes: Mapping[str, int]) -> str:

@@ -21,6 +21,7 @@ from trainables.causal_lm.trainable import CausalLM
 from trainables.common.training import data_parallel
 from trainables.job import Answer
 from trainables.launch.run_trial import run_trial
+from trainables.parallel.ring import ring_attention
 from trainables.runtime.gpu_share import limit_memory
 from trainables.runtime.memory import LeakDetector, measure
 from trainables.worker import Worker
@@ -186,3 +187,23 @@ def test_evaluation_on_a_gpu_equals_that_on_a_cpu(
     assert on_cpu == pytest.approx(on_gpu, abs=1e-4)
     expected = trainable.examples(given, weights, Split.TEST, cache)["eval_loss"]
     assert each == pytest.approx(expected, abs=1e-3)
+
+
+def test_the_kernel_of_ring_attention_gives_the_gradients_of_torch(tmp_path: Path) -> None:
+    """One rank, whose ring has no other: dtype and layout of what the kernel takes and gives."""
+    whole = [
+        torch.randn(2, 4, 256, 64, device=DEVICE, dtype=torch.bfloat16, requires_grad=True)
+        for _ in range(3)
+    ]
+    expected = torch.nn.functional.scaled_dot_product_attention(*whole, is_causal=True)
+    store = (tmp_path / "store").as_uri()
+    dist.init_process_group("nccl", init_method=store, rank=0, world_size=1, device_id=DEVICE)
+    try:
+        out = ring_attention(*whole, group=None)
+        torch.testing.assert_close(out, expected)
+        grad = torch.randn_like(out)
+        pairs = [torch.autograd.grad(found, whole, grad) for found in (out, expected)]
+        for mine, known in zip(*pairs, strict=True):
+            torch.testing.assert_close(mine, known, rtol=2e-2, atol=2e-2)
+    finally:
+        dist.destroy_process_group()

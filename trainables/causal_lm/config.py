@@ -302,6 +302,8 @@ class CausalLMConfig(DataParallelConfig):
 
     def validate_layout(self, layout: Layout) -> tuple[str, str] | None:
         """Refuse what does not work on parts of a model, and sizes that ranks cannot share."""
+        if layout.cp_method == "ring" and self.packing == "documents":
+            return "packing", "documents does not work with cp_method ring; use gather"
         whole_only = {
             "optimizer": "muon" if self.optimizer == "muon" else None,
             "dtype": "float16" if self.dtype == "float16" else None,

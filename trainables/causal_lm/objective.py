@@ -202,6 +202,9 @@ def spread_or_place(
         return
     split_sequences(model, mesh)
     dtype, plan = compute_dtype(config.dtype, device), plan_of_layers(model, mesh)
+    ring = mesh.layout.cp_method == "ring"
+    if ring and device.type == "cuda" and dtype == torch.float32:
+        raise UserError("layout cp_method: ring takes dtype bfloat16 on a GPU; use gather")
     split_experts(model, mesh, dtype)
     shard(model, blocks_of(model), mesh, dtype, plan)
     if device.type == "cuda" and mesh.layout.cuts_weights_only:

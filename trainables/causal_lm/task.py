@@ -27,6 +27,7 @@ from trainables.causal_lm.objective import (
 )
 from trainables.client import Rows
 from trainables.common.data_sampler import shares, shares_in_step
+from trainables.parallel.fsdp import device_of
 from trainables.worker import Worker
 
 EVAL_BATCH = 16
@@ -182,7 +183,7 @@ class TextTask(FixedData):
 
     def examples(self, model: nn.Module, split: Split) -> dict[str, list[float]]:
         """The metrics of `evaluate` of each sequence."""
-        rows, device = evaluated_rows(self.dataset, split, self.config), _device(model)
+        rows, device = evaluated_rows(self.dataset, split, self.config), device_of(model)
         with torch.no_grad():
             losses = [
                 next_token_loss(model, self.config, "none", *rows.inputs(part, device))
@@ -245,7 +246,7 @@ def eval_loss(
 
     With a worker, the ranks share the sequences and get the same result.
     """
-    training, device = model.training, _device(model)
+    training, device = model.training, device_of(model)
     model.eval()
     parts, count = shares_in_step(len(rows.tokens), EVAL_BATCH, worker)
     with torch.no_grad():
@@ -277,7 +278,3 @@ def separator(dataset: Dataset, config: CausalLMConfig) -> int | None:
 def spread(size: int, limit: int) -> Rows:
     """At most `limit` of `size` rows, evenly over all, int64."""
     return np.linspace(0, size - 1, min(size, limit)).astype(np.int64)
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device

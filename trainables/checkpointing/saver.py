@@ -23,6 +23,7 @@ from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
 from trainables.checkpointing.disk_full import T, retry_when_full
 from trainables.checkpointing.host_buffers import HostBuffers
+from trainables.checkpointing.local_disk import make_place
 from trainables.checkpointing.uploads import make_uploads
 
 if TYPE_CHECKING:
@@ -55,7 +56,11 @@ class Superseded(Exception):
 
 
 class Saver:
-    """Saves the checkpoints of a trial on one rank; at most one is in progress."""
+    """Saves the checkpoints of a trial on one rank; at most one is in progress.
+
+    Attributes:
+        place: where this rank writes.
+    """
 
     def __init__(self, job: TrialJob, rank: int, world_size: int) -> None:
         self._job, self._rank, self._world_size = job, rank, world_size
@@ -65,6 +70,7 @@ class Saver:
         self._error: BaseException | None = None
         self._group: Any = None
         self._uploads = make_uploads(job, rank)
+        self.place = make_place(job, rank)
         self._buffers = HostBuffers()
 
     def begin(self, step: int, save: SaveFn, barrier: Callable[[], None]) -> None:
@@ -81,7 +87,7 @@ class Saver:
             self._group = _own_group()
         began = time.perf_counter()
         barrier()
-        result: object = self._save(folder, step, save)
+        result: object = self._save(self.place.stage(step, folder), step, save)
         rest = result if callable(result) else None  # a lambda returns whatever its write returns
         self._on_disk.clear()
         self._thread = threading.Thread(
@@ -141,10 +147,15 @@ class Saver:
         committed = False
         try:
             self._write(step, rest)
-            if self._all_wrote() and self._rank == 0:
-                fault_point("checkpoint:saved")
-                self._commit(step, folder, began)
-                committed = True
+            if self.place.sends_later and self._error is None:
+                self._on_disk.set()  # training does not wait for what follows
+                self._write(step, lambda: self.place.send(step, folder))
+            if self._all_wrote():
+                if self._rank == 0:
+                    fault_point("checkpoint:saved")
+                    self._commit(step, folder, began)
+                    committed = True
+                self.place.keep(step)
         except BaseException as e:  # noqa: BLE001 - raised again in the training thread
             self._error = self._error or e
         finally:

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from tokenizers import Tokenizer
 from torch import nn
 
@@ -24,6 +23,7 @@ from trainables.common.data_sampler import shares
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.rewards import Sample, rewards_of
 from trainables.grpo.rollout import Completions, noise, sample
+from trainables.parallel.fsdp import device_of
 from trainables.sft.data import Conversations
 
 EVAL_SEED = 0
@@ -46,7 +46,7 @@ class Answers:
         training = model.training
         model.eval()
         prompts = [q["prompt"] for q in questions]
-        with autocast(self.config, _device(model)), masked_attention(model):
+        with autocast(self.config, device_of(model)), masked_attention(model):
             found = sample(
                 model, prompts, self.dataset.end, self.config.temperature, numbers, greedy
             )
@@ -140,7 +140,3 @@ class Answers:
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         return backend_tokenizer(self.config.tokenizer_from, self.dataset.tokenizer_file)
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device

@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from search_spaces.errors import UserError
 from trainables.parallel.mesh import Mesh
+from trainables.parallel.ring import ring_attention
 
 CONTEXT = "context_sdpa"
 """The attention's name in `transformers`."""
@@ -26,11 +27,13 @@ class SequencePart:
         rank: number of the part.
         size: number of parts.
         group: ranks of the parts.
+        ring: whether keys travel around the ranks, where no mask is needed; else they are gathered.
     """
 
     rank: int = 0
     size: int = 1
     group: dist.ProcessGroup | None = None
+    ring: bool = False
 
     def cut(self, values: torch.Tensor, padding: int = 0) -> torch.Tensor:
         """This rank's part of [batch, length, …], at whose end there may be padding."""
@@ -76,7 +79,8 @@ def split_sequences(model: nn.Module, mesh: Mesh) -> None:
     if kinds != {"full_attention"} or getattr(hf.config, "sliding_window", None):
         kind = hf.config.model_type
         raise UserError(f"layout cp: {kind} has layers that attend to a window; use dp_shard")
-    part = SequencePart(mesh.coordinates["cp"], mesh.layout.cp, mesh.group("cp"))
+    ring = mesh.layout.cp_method == "ring"
+    part = SequencePart(mesh.coordinates["cp"], mesh.layout.cp, mesh.group("cp"), ring)
     AttentionInterface.register(CONTEXT, partial(_attend, part))
     hf.set_attn_implementation(CONTEXT)
     hf.sequence_part = part
@@ -97,6 +101,8 @@ def model_arguments(
     part = sequence_part(model)
     if positions is None and part.size > 1:
         positions = torch.arange(inputs.shape[1], device=inputs.device)[None]
+        if part.ring:
+            return {"input_ids": part.cut(inputs), "position_ids": part.cut(positions)}
     return {"input_ids": part.cut(inputs), **document_mask(positions, part)}
 
 
@@ -145,7 +151,7 @@ def _attend(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    attention_mask: torch.Tensor,
+    attention_mask: torch.Tensor | None,
     dropout: float = 0.0,
     scaling: float | None = None,
     **others: Any,
@@ -153,7 +159,11 @@ def _attend(
     """Attention of this rank's queries [batch, heads, tokens, width] to the keys of all ranks.
 
     The ranks gather them: what they send grows with the length of a sequence, not with its square.
+    Without a mask, they travel around the ranks.
     """
+    if attention_mask is None:
+        found = ring_attention(query, key, value, part.group, scaling)
+        return found.transpose(1, 2).contiguous(), None
     key, value = part.gather(torch.stack([key, value]), dim=3).unbind()
     out = F.scaled_dot_product_attention(
         query,

@@ -14,7 +14,7 @@ from torch.distributed.tensor import Shard, distribute_tensor
 from torch.func import functional_call
 
 from search_spaces.errors import UserError
-from trainables.parallel.fsdp import precision
+from trainables.parallel.fsdp import offload, precision
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.sharded_state import local_part
 
@@ -53,6 +53,7 @@ def split_experts(model: nn.Module, mesh: Mesh, dtype: torch.dtype) -> None:
             module,
             mesh=data,
             mp_policy=precision(dtype),
+            offload_policy=offload(mesh),
             reshard_after_forward=layout.reshard_after_forward,
             shard_placement_fn=lambda weight: Shard(1),
         )

@@ -8,10 +8,13 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 from torch.distributed.fsdp import (
+    CPUOffloadPolicy,
     FSDPModule,
     MixedPrecisionPolicy,
+    OffloadPolicy,
     fully_shard,
 )
+from torch.distributed.tensor import DTensor
 
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.tensor import split_layers
@@ -53,17 +56,33 @@ def shard_weights(
     if (data := mesh.data_mesh) is None:
         model.to(mesh.device)
         return
-    policy, again = precision(dtype), mesh.layout.reshard_after_forward
+    policies = {"mp_policy": precision(dtype), "offload_policy": offload(mesh)}
+    again = mesh.layout.reshard_after_forward
     for block in blocks:
-        fully_shard(block, mesh=data, mp_policy=policy, reshard_after_forward=again)
+        fully_shard(block, mesh=data, reshard_after_forward=again, **policies)
     # the rest is needed at the end of the forward pass and at the begin of the backward pass
-    fully_shard(model, mesh=data, mp_policy=policy, reshard_after_forward=False)
+    fully_shard(model, mesh=data, reshard_after_forward=False, **policies)
 
 
 def precision(dtype: torch.dtype) -> MixedPrecisionPolicy:
     """Weights are gathered in a dtype; gradients are averaged, and weights kept, in float32."""
     half = dtype if dtype != torch.float32 else None
     return MixedPrecisionPolicy(param_dtype=half, reduce_dtype=torch.float32)
+
+
+def offload(mesh: Mesh) -> OffloadPolicy:
+    """Where a rank keeps its part of the weights."""
+    if not mesh.layout.cpu_offload:
+        return OffloadPolicy()
+    return CPUOffloadPolicy(pin_memory=mesh.device is not None and mesh.device.type == "cuda")
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """On which a model computes; with `cpu_offload`, its weights are elsewhere."""
+    weight = next(model.parameters())
+    if isinstance(weight, DTensor) and weight.device_mesh.device_type == "cuda":
+        return torch.device("cuda", torch.cuda.current_device())
+    return weight.device
 
 
 def blocks_of(model: nn.Module) -> list[nn.Module]:

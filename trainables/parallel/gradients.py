@@ -38,7 +38,8 @@ def clip_gradients(parameters: Iterable[nn.Parameter], limit: float, mesh: Mesh)
         scale = (limit / (norm + 1e-6)).clamp(max=1.0)  # as torch does
         for weight in weights:
             if weight.grad is not None:
-                local_part(weight.grad).mul_(scale)
+                part = local_part(weight.grad)
+                part.mul_(scale.to(part.device))  # on the host with `cpu_offload`
     return norm
 
 

@@ -30,7 +30,7 @@ from trainables.causal_lm.tokenizer import backend_tokenizer
 from trainables.client import Rows
 from trainables.common.data_sampler import shares, shares_in_step
 from trainables.common.generation import generate
-from trainables.parallel.fsdp import gathered
+from trainables.parallel.fsdp import device_of, gathered
 from trainables.parallel.mesh import ALONE
 from trainables.sft.config import SFTConfig
 from trainables.sft.data import Conversations, prepare
@@ -160,7 +160,7 @@ class SFTTask(FixedData):
         self, model: nn.Module, split: Split, worker: Worker | None = None
     ) -> list[tuple[float, int]]:
         """Loss and number of the answers' tokens of each evaluated conversation of this rank."""
-        data, config, device = self.dataset, self.config, _device(model)
+        data, config, device = self.dataset, self.config, device_of(model)
         chosen = spread(len(data.lengths(split)), config.eval_sequences)
         found: list[list[tuple[float, int]]] = []
         parts, count = shares_in_step(len(chosen), EVAL_BATCH, worker)
@@ -196,7 +196,7 @@ class SFTTask(FixedData):
 
     def _answered(self, model: nn.Module, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         prompts, ends = [q["prompt"] for q in questions], frozenset([self.dataset.meta["end"]])
-        with autocast(self.config, _device(model)), masked_attention(model):
+        with autocast(self.config, device_of(model)), masked_attention(model):
             written = generate(model, prompts, ends, self.config.max_new_tokens)
         found = []
         for question, tokens in zip(questions, written, strict=True):
@@ -217,7 +217,3 @@ class SFTTask(FixedData):
     @cached_property
     def _tokenizer(self) -> Tokenizer:
         return backend_tokenizer(self.config.tokenizer_from, self.dataset.tokenizer_file)
-
-
-def _device(model: nn.Module) -> torch.device:
-    return next(model.parameters()).device

@@ -70,6 +70,7 @@ def make_job(
         hang_timeout_s=silence_s,
         # a rank that waits for disk space is silent, and must not count as hanging
         wait_for_room_s=min(spec.checkpoint.wait_for_room, silence_s / 2),
+        local=spec.checkpoint.local,
         redact=tuple(spec.redact),
         report_from=spec.report_from,
         stop_grace_s=spec.failure.stop_grace,

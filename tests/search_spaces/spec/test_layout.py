@@ -70,6 +70,8 @@ def test_mistake_names_the_nearest_layout(given: Any, workers: int, nearest: str
         ({"dp_shard": -1, "dp_replicate": -1}, "only one axis can be -1"),
         ({"dp_shard": 0}, "must be at least 1, or -1 for the rest, got 0"),
         ({"reshard_after_forward": False}, "has no effect without dp_shard or cp"),
+        ({"dp_shard": 2, "cp_method": "ring"}, "cp_method has no effect without cp"),
+        ({"cpu_offload": True}, "cpu_offload has no effect without dp_shard or cp"),
         ({"tensor": 2}, "Extra inputs"),
         ({"tp": 2, "schedule": "gpipe"}, "schedule has no effect without pp"),
         ({"microbatches": 2}, "microbatches has no effect without pp"),

@@ -31,10 +31,12 @@ ROUNDING = 5e-6
 BEGUN = (
     "llama/fsdp2",
     "micro/zero2",
+    "llama/offload2",
     "own/fsdp2",
     "llama/tp2",
     "wide/tp2",
     "documents/cp2",
+    "llama/ring2",
     "llama/pp2",
     "moe/ep2",
     "moe/pp2",

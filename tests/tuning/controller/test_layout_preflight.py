@@ -52,6 +52,11 @@ def test_what_does_not_work_on_parts_of_a_model(change: str, problem: str) -> No
     assert problem in problems("llm", "resources.layout=fsdp", f"fixed.{change}")
 
 
+def test_ring_attention_takes_no_documents() -> None:
+    found = problems("llm", "resources.layout={cp: 2, cp_method: ring}", "fixed.packing=documents")
+    assert "packing: documents does not work with cp_method ring; use gather" in found
+
+
 def test_compile_where_ranks_share_layers() -> None:
     changes = ["resources.layout=fsdp", "fixed.compile=true"]
     preflight(load_sweep(SWEEPS / "llm.yaml", changes))

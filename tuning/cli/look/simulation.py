@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 SIMULATED = ("causal_lm", "sft")
 NODES = (1, 2, 4, 8)
+KEPT = ("weights", "gradients", "optimizer")
 
 
 def simulate_file(file: Path, overrides: list[str], workers: int | None, *, asked: bool) -> None:
@@ -56,7 +57,7 @@ def _lines(loaded: LoadedSweep, sampled: list[dict[str, Any]]) -> Iterator[str]:
     yield f"layout     {layout}: {layout.num_ranks} ranks"
     ranks = _stages(config, layout)
     for number, rank in enumerate(ranks):
-        yield from _rank_lines(f"stage {number}" if layout.pp > 1 else "rank", rank)
+        yield from _rank_lines(f"stage {number}" if layout.pp > 1 else "rank", rank, layout)
     yield from _efficiency_lines(loaded, config, layout)
 
 
@@ -68,10 +69,14 @@ def _stages(config: CausalLMConfig, layout: Layout) -> list[Footprint]:
     return [simulate(config, layout, stage * step) for stage in range(layout.pp)]
 
 
-def _rank_lines(name: str, rank: Footprint) -> Iterator[str]:
-    parts = ("weights", "gradients", "optimizer", "activations")
-    memory = ", ".join(f"{part} {size(getattr(rank, part))}" for part in parts)
-    yield f"{name:<10} {size(rank.peak)} at most: {memory}"
+def _rank_lines(name: str, rank: Footprint, layout: Layout) -> Iterator[str]:
+    kept = ", ".join(f"{part} {size(getattr(rank, part))}" for part in KEPT)
+    if layout.cpu_offload:
+        yield f"{name:<10} {size(rank.activations)} at most on the device, activations"
+        yield f"{'':<10} {size(sum(getattr(rank, part) for part in KEPT))} on the host: {kept}"
+    else:
+        activations = f"activations {size(rank.activations)}"
+        yield f"{name:<10} {size(rank.peak)} at most: {kept}, {activations}"
     sent = [f"{axis} {size(t.bytes)} ({t.messages} messages)" for axis, t in rank.traffic.items()]
     yield f"{'':<10} {rank.flops / 1e12:.3g} TFLOP a step; sends {', '.join(sent) or 'nothing'}"
 

@@ -1,0 +1,14 @@
+"""Ring attention equals the attention of whole sequences, forward and backward."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.trainables.parallel.test_layouts import spawn
+
+
+@pytest.mark.parametrize(("world", "heads"), [(1, 2), (2, 4), (3, 2)])
+def test_a_ring_attends_as_one_process(tmp_path: Path, world: int, heads: int) -> None:
+    spawn(tmp_path, world, [str(heads)], "tests.trainables.parallel.ring_ranks")
