@@ -367,7 +367,7 @@ def training_logits(
 
     With experts, that 0 has the gradient of the loss that balances their use over the batch.
     """
-    if config.experts is None:
+    if config.experts is None or not config.experts.balance:
         return next_token_logits(model, inputs, config, positions), 0.0
     with router_logits(model) as routed:
         logits = next_token_logits(model, inputs, config, positions)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 import torch
 from torch import nn
@@ -56,7 +57,7 @@ def shard_weights(
     if (data := mesh.data_mesh) is None:
         model.to(mesh.device)
         return
-    policies = {"mp_policy": precision(dtype), "offload_policy": offload(mesh)}
+    policies: dict[str, Any] = {"mp_policy": precision(dtype), "offload_policy": offload(mesh)}
     again = mesh.layout.reshard_after_forward
     for block in blocks:
         fully_shard(block, mesh=data, reshard_after_forward=again, **policies)

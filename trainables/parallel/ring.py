@@ -56,9 +56,9 @@ class _Ring(torch.autograd.Function):
             joined = torch.logaddexp(norm, more)
             out = out * (norm - joined).exp()[..., None] + part * (more - joined).exp()[..., None]
             norm = joined
-        out = out.to(query.dtype)
-        ctx.save_for_backward(query, key, value, out, norm)
-        return out
+        whole: torch.Tensor = out.to(query.dtype)
+        ctx.save_for_backward(query, key, value, whole, norm)
+        return whole
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
@@ -73,7 +73,8 @@ class _Ring(torch.autograd.Function):
                 )
                 by_query += found[0]
                 for total, grad in zip(moving, found[1:], strict=True):
-                    total += grad.unflatten(1, (total.shape[1], -1)).sum(2)  # queries share keys
+                    batch, heads, *rest = total.shape  # several queries may share keys
+                    total += grad.reshape(batch, heads, -1, *rest).sum(2)
             moving, works = _pass_on(moving, ctx.group)  # they follow the keys, and come home
             _wait(works)
         of_keys = (grad.to(key.dtype) for grad in moving)
