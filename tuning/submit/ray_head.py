@@ -116,7 +116,7 @@ def main() -> None:
         )
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         born, token = psutil.Process().create_time(), os.environ["RAY_AUTH_TOKEN"]
-        gcs = context.address_info["gcs_address"]
+        gcs = ray.get_runtime_context().gcs_address
         head = Head(os.getpid(), born, f"http://{context.dashboard_url}", token, gcs)
         try:
             with open(_file(), "w", opener=open_private) as file:
