@@ -102,14 +102,21 @@ def test_out_of_memory_shrinks_first_and_takes_a_larger_layout_then(tmp_path: Pa
     assert attempts[-1].remedy is Remedy.INFEASIBLE
 
 
-def test_written_layout_stays_after_out_of_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("layout", "changes"),
+    [({"dp_replicate": 2}, {"micro_batch_size": 1}), ({"pp": 2}, {})],
+    ids=["smallest", "stages"],
+)
+def test_written_layout_stays_after_out_of_memory(
+    tmp_path: Path, layout: dict[str, int], changes: dict[str, int]
+) -> None:
     spec = make_spec(
         trainable="causal_lm",
         metric="eval_loss",
         space={"hidden_size": {"grid_search": [SMALL]}},
-        fixed={**FIXED, "micro_batch_size": 1},
+        fixed={**FIXED, **changes},
         search={"name": "grid"},
-        resources={"workers": 2, "layout": {"dp_replicate": 2}},
+        resources={"workers": 2, "layout": layout},
     )
     run = open_run(tmp_path / "s", spec)
     assert run.on_failed(next_job(run).trial_id, OOM) is Remedy.INFEASIBLE

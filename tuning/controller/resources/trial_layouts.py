@@ -50,8 +50,11 @@ class TrialLayouts:
         return self._resources.data_parallel(record.attempts[-1].workers)
 
     def may_shrink(self, record: TrialRecord) -> bool:
-        """Whether a smaller micro-batch changes the memory of the newest attempt."""
-        return True
+        """Whether a smaller micro-batch changes the memory of the newest attempt.
+
+        Not with `pp`, whose layout says how many samples are computed at once.
+        """
+        return layout_section(record, self._spec).pp == 1
 
     def problem(self, record: TrialRecord) -> str:
         """Why a trial fits with no number of workers, in one line."""
@@ -89,11 +92,6 @@ class ChosenLayouts(TrialLayouts):
         """See `TrialLayouts`."""
         layout = layout_of(record)
         return super().data_parallel(record) if layout is None else layout.data_parallel
-
-    def may_shrink(self, record: TrialRecord) -> bool:
-        """Not with `pp`, whose layout says how many samples are computed at once."""
-        layout = layout_of(record)
-        return layout is None or layout.pp == 1
 
     def problem(self, record: TrialRecord) -> str:
         """See `TrialLayouts`."""
