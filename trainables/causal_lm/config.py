@@ -11,13 +11,13 @@ from pydantic import Field, model_validator
 
 from search_spaces.spec.layout import Layout
 from trainables.causal_lm.data_config import DataConfig, paths_in
-from trainables.causal_lm.layout import (
+from trainables.causal_lm.layouts.memory import layout_memory
+from trainables.causal_lm.layouts.rules import (
     expert_problem,
     layout_problem,
     saved_sizes,
     unknown_type,
 )
-from trainables.causal_lm.memory import layout_memory
 from trainables.common.communication.config import DataParallelConfig
 from trainables.common.experts import ExpertsConfig
 from trainables.common.lora import LoRAConfig, lora_problem

@@ -1,28 +1,28 @@
-"""The next-token loss of a model: in `transformers`' own way, or a faster one for Llama on a GPU.
-
-With no mask, `transformers` looks for packed sequences in the position ids. For that it waits for
-the GPU in each forward pass; under `torch.compile` it always builds a mask, with which SDPA takes
-no flash kernel.
-"""
+"""The next-token loss of a model: in `transformers`' own way, or the faster one of `fast_path`."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from types import MethodType
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
-from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 from torch.nn import functional as F
 
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Tokens
+from trainables.causal_lm.fast_path import (
+    CAUSAL,
+    hidden_states,
+    is_fast,
+    output_weight,
+    speed_up,
+)
 from trainables.client import Rows
 from trainables.common.cross_entropy import (
     IGNORED,
@@ -43,9 +43,6 @@ from trainables.parallel.experts import split_experts
 from trainables.parallel.fsdp import blocks_of, shard
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.pipeline import Pipeline
-
-CAUSAL = "causal_sdpa"
-"""Our attention's name in `transformers`. It has no function for masks there, so none is built."""
 
 
 class NextTokenLoss(nn.Module):
@@ -71,10 +68,12 @@ class NextTokenLoss(nn.Module):
         """
         inputs, targets = tokens[:, :-1], _targets(tokens, counted)
         # gradients of an unscaled loss, as of our cross-entropy, vanish in float16
-        if _is_fast(self.model) and self._config.dtype != "float16":
-            hidden = _hidden(self.model, inputs, self._config, positions)
+        if is_fast(self.model) and self._config.dtype != "float16":
+            hidden = hidden_states(self.model, inputs, self._config, positions)
             cross_entropy = getattr(self.model, "cross_entropy", linear_cross_entropy)
-            loss: torch.Tensor = cross_entropy(hidden, _head(self.model), targets.reshape(-1))
+            loss: torch.Tensor = cross_entropy(
+                hidden, output_weight(self.model), targets.reshape(-1)
+            )
             return loss
         logits, balance = training_logits(self.model, inputs, self._config, positions)
         return mean_cross_entropy(sequence_part(self.model), logits, targets) + balance
@@ -99,9 +98,9 @@ def next_token_loss(
             return torch.zeros(targets.numel() if reduction == "none" else (), device=tokens.device)
         return F.cross_entropy(scores.flatten(0, 1), targets.reshape(-1), reduction=reduction)
     reduce: Callable[[torch.Tensor], torch.Tensor] = _REDUCE[reduction]
-    if _is_fast(model) and not torch.is_grad_enabled():
-        hidden = _hidden(model, inputs, config, positions)
-        return reduce(linear_cross_entropies(hidden, _head(model), targets.reshape(-1)))
+    if is_fast(model) and not torch.is_grad_enabled():
+        hidden = hidden_states(model, inputs, config, positions)
+        return reduce(linear_cross_entropies(hidden, output_weight(model), targets.reshape(-1)))
     logits = next_token_logits(model, inputs, config, positions)
     part = sequence_part(model)
     if part.size == 1:
@@ -171,24 +170,6 @@ def place(model: nn.Module, device: torch.device) -> nn.Module:
     if device.type == "cuda":
         speed_up(model)
     return model
-
-
-def speed_up(model: nn.Module) -> None:
-    """Give a model the faster attention and loss if it is a plainly causal Llama; after `shard`.
-
-    `place` does it on GPUs.
-    """
-    hf: Any = model
-    full = set(getattr(hf.config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
-    if hf.config.model_type != "llama" or not full:
-        return
-    from transformers import AttentionInterface
-
-    AttentionInterface.register(CAUSAL, _causal_attention)
-    hf.set_attn_implementation(CAUSAL)
-    if isinstance(model, FSDPModule):  # the ranks gather the weights of embedding and output
-        hf.hidden = MethodType(_hidden_states, model)
-        register_fsdp_forward_method(model, "hidden")
 
 
 def spread_or_place(
@@ -263,74 +244,6 @@ def autocast(config: CausalLMConfig, device: torch.device) -> AbstractContextMan
     """Compute in the configured dtype."""
     dtype = compute_dtype(config.dtype, device)
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
-
-
-def _causal_attention(
-    module: nn.Module,
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    dropout: float = 0.0,
-    scaling: float | None = None,
-    **others: Any,
-) -> tuple[torch.Tensor, None]:
-    """Attention of [batch, heads, tokens, width] to all tokens before, or by the mask."""
-    out = F.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=attention_mask,
-        dropout_p=dropout,
-        scale=scaling,
-        is_causal=attention_mask is None,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
-    return out.transpose(1, 2).contiguous(), None
-
-
-def _is_fast(model: nn.Module) -> bool:
-    hf: Any = model
-    return bool(hf.config._attn_implementation == CAUSAL)
-
-
-def _hidden(
-    model: nn.Module,
-    inputs: torch.Tensor,
-    config: CausalLMConfig,
-    positions: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """Outputs of the last layer, [tokens, width], in the dtype of the computation."""
-    if isinstance(model, FSDPModule):
-        sharded: Any = model
-        found: torch.Tensor = sharded.hidden(inputs, config, positions)
-    else:
-        found = _hidden_states(model, inputs, config, positions)
-    return found.reshape(-1, found.shape[-1]).to(compute_dtype(config.dtype, inputs.device))
-
-
-def _hidden_states(
-    model: nn.Module,
-    inputs: torch.Tensor,
-    config: CausalLMConfig,
-    positions: torch.Tensor | None,
-) -> torch.Tensor:
-    hf: Any = model
-    dtype = compute_dtype(config.dtype, inputs.device)
-    with torch.autocast(inputs.device.type, dtype=dtype, enabled=dtype != torch.float32):
-        arguments = model_arguments(model, inputs, positions)
-        # the residual stream has its dtype
-        embedded = hf.get_input_embeddings()(arguments.pop("input_ids")).to(dtype)
-        found: torch.Tensor = hf.base_model(
-            inputs_embeds=embedded, use_cache=False, **arguments
-        ).last_hidden_state
-    return found
-
-
-def _head(model: nn.Module) -> torch.Tensor:
-    hf: Any = model
-    weight: torch.Tensor = hf.get_output_embeddings().weight
-    return weight
 
 
 def next_token_logits(

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from search_spaces.errors import UserError
 from search_spaces.spec.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.layout import PIPELINED
+from trainables.causal_lm.layouts.rules import PIPELINED
 from trainables.causal_lm.objective import autocast, plan_of_layers
 from trainables.common.experts import router_logits
 from trainables.common.precision import compute_dtype

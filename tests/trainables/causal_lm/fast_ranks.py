@@ -20,11 +20,11 @@ from trainables.base import Split
 from trainables.causal_lm.compilation import compile_blocks
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
+from trainables.causal_lm.fast_path import speed_up
 from trainables.causal_lm.model import new_model
 from trainables.causal_lm.objective import (
     NextTokenLoss,
     next_token_loss,
-    speed_up,
     spread_or_place,
     to_device,
 )

@@ -7,11 +7,16 @@ import torch
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.base import Split
-from trainables.causal_lm import objective
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import prepare
+from trainables.causal_lm.fast_path import speed_up
 from trainables.causal_lm.model import load_model, new_model
-from trainables.causal_lm.objective import NextTokenLoss, next_token_loss, step_flops
+from trainables.causal_lm.objective import (
+    NextTokenLoss,
+    next_token_loss,
+    step_flops,
+    to_device,
+)
 from trainables.causal_lm.trainable import CausalLM
 
 TINY = EXAMPLES["causal_lm"].config
@@ -32,11 +37,11 @@ def test_loss_of_the_gpu_path_equals_that_of_transformers(cache: Path) -> None:
     dataset = prepare(config, cache)
     model: Any = new_model(config, dataset)
     rows = dataset.sequences(Split.TRAIN)[:4]
-    tokens = objective.to_device(rows, torch.device("cpu"))
+    tokens = to_device(rows, torch.device("cpu"))
     loss = NextTokenLoss(model, config)
     plain = loss(tokens)
     expected = gradients(plain, model)
-    objective.speed_up(model)
+    speed_up(model)
     fast = loss(tokens)
     torch.testing.assert_close(fast, plain)
     torch.testing.assert_close(gradients(fast, model), expected, rtol=1e-4, atol=1e-6)
