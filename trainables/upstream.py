@@ -155,12 +155,22 @@ PRIVATE: dict[str, str] = {
         "(self, stages, has_backward, p2p_done)"
     ),
     "torch.distributed.pipelining.stage:PipelineStage._inference_mode": "attribute",
+    "transformers.distributed.expert_parallel:AllToAllEP._dispatch_tokens": (
+        "(self, hidden_states, top_k_index, top_k_weights)"
+    ),
+    "transformers.integrations.moe:_can_use_grouped_mm": "(input, weight, offs)",
     "torch._subclasses.fake_tensor:FakeTensor": "attribute",
     "torch._subclasses.fake_tensor:FakeTensorMode": "attribute",
     "torch._subclasses.fake_tensor:unset_fake_temporarily": "()",
     "torch.testing._internal.distributed.fake_pg:FakeStore": "attribute",
     "torch.utils._python_dispatch:TorchDispatchMode": "attribute",
     "torch.ops:_c10d_functional": "attribute",
+    "torch.ops:aten._grouped_mm": "attribute",
+    # parallel/ring.py needs the normaliser that scaled_dot_product_attention does not return.
+    "torch.ops:aten._scaled_dot_product_flash_attention": "attribute",
+    "torch.ops:aten._scaled_dot_product_flash_attention_backward": "attribute",
+    "torch.ops:aten._scaled_dot_product_flash_attention_for_cpu": "attribute",
+    "torch.ops:aten._scaled_dot_product_flash_attention_for_cpu_backward": "attribute",
     # launch/process_group.py lets the store of a process group listen on one address.
     "torch.distributed.rendezvous:_create_c10d_store": (
         "(hostname, port, rank, world_size, timeout, use_libuv=True)"
