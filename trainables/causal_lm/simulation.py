@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import os
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import get_context
 from tempfile import TemporaryDirectory
 from typing import Any, cast
 from unittest import mock
@@ -51,6 +55,16 @@ def simulate(config: CausalLMConfig, layout: Layout, rank: int = 0, before: int 
     sent = config.communication
     if (sent.method, sent.compress) != ("builtin", "none"):
         raise UserError("communication cannot be simulated; leave method and compress out")
+    if layout.ep == 1:
+        return _simulate(config, layout, rank, before)
+    # With torch 2.13, a process that has simulated exchanges of tokens may abort when it ends, or
+    # with the next simulation. So each has a process, which ends without freeing memory.
+    processes = ProcessPoolExecutor(1, get_context("spawn"), atexit.register, (os._exit, 0))
+    with processes:
+        return processes.submit(_simulate, config, layout, rank, before).result()
+
+
+def _simulate(config: CausalLMConfig, layout: Layout, rank: int, before: int) -> Footprint:
     ranks = layout.num_ranks
     spec = LayoutSpec.of(layout)
     with TemporaryDirectory() as folder, fake_group(rank, ranks):
