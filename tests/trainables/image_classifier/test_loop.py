@@ -182,7 +182,7 @@ def test_moving_average_is_what_is_evaluated(tmp_path: Path) -> None:
             Layout(pp=2, microbatches=5),
             (),
             "5 microbatches do not divide the 36 samples of a data-parallel rank; nearest layout"
-            " that fits: {pp: 2, microbatches: 4}",
+            " that fits: {pp: 2, microbatches: 6}",
         ),
     ],
 )

@@ -174,7 +174,8 @@ def test_bfloat16_rounds_by_the_size_of_microbatches(two: Results) -> None:
     """Four of two samples: a pipeline differs from one process only where that has others."""
     pipeline, alone = two.curve("half/pp2"), two.curve("half_micro/one")
     for step, metrics in pipeline.items():
-        assert metrics == pytest.approx(alone[step], rel=ROUNDING, abs=ROUNDING), step
+        near = pytest.approx(alone[step], rel=2 * ROUNDING, abs=ROUNDING)  # of the perplexity
+        assert metrics == near, step
 
 
 @pytest.mark.parametrize(("begun", "resumed"), [("llama/fsdp2", "fsdp2"), ("moe/ep2", "ep2")])
