@@ -190,8 +190,8 @@ class LayoutSpec(Section):
     tp: int = _size("Ranks that share each layer (tensor parallelism); they have the same samples")
     sequence_parallel: bool = Field(
         False,
-        description="With tp: whether each rank has a part of each sequence in norms and residuals, and "
-        "whole ones in attention and MLP only; less memory, and no more bytes sent.",
+        description="With tp: whether each rank has a part of each sequence in norms and "
+        "residuals, and whole ones in attention and MLP only; less memory, no more bytes sent.",
     )
     ep: int = Field(
         1,
