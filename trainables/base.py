@@ -64,6 +64,8 @@ class Trainable(Generic[C]):
     same batches, as `resources.workers: {min: 1, max: 4}` needs it."""
     axes: ClassVar[tuple[str, ...]] = ("dp_replicate",)
     """The axes of `resources.layout` that the training code follows, by `worker.mesh`."""
+    cuts_sequences: ClassVar[bool] = False
+    """Whether it follows `sequence_parallel` of a layout."""
     can_pause: ClassVar[bool] = True
     """Whether a checkpoint can be saved at any report, so that a scheduler may pause the trial."""
     can_evaluate: bool = True
@@ -133,6 +135,8 @@ class Trainable(Generic[C]):
         ]:
             followed = ", ".join(self.axes)
             return [((), f"{self.name} follows {followed} only, got {unknown[0]}")]
+        if layout.cuts_sequences and not self.cuts_sequences:
+            return [((), f"{self.name} does not follow sequence_parallel")]
         try:
             checked = self.Config.model_validate(dict(config))
         except ValidationError:

@@ -46,6 +46,8 @@ class Layout:
         cpu_offload: whether weights, gradients and optimizer state are on the host, and weights are
             copied to the device when they are gathered.
         cp_method: how the ranks of `cp` see the keys of each other.
+        sequence_parallel: whether ranks of `tp` have a part of each sequence between the layers
+            that they share.
     """
 
     dp_replicate: int = 1
@@ -59,6 +61,7 @@ class Layout:
     ep: int = 1
     cpu_offload: bool = False
     cp_method: ContextMethod = "gather"
+    sequence_parallel: bool = False
 
     @property
     def stages_per_rank(self) -> int:
@@ -111,6 +114,11 @@ class Layout:
         return self.model_parallel == self.ep == 1
 
     @property
+    def cuts_sequences(self) -> bool:
+        """Whether activations between layers are cut over the ranks of `tp`."""
+        return self.sequence_parallel and self.tp > 1
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Number of ranks on each axis."""
         return {name: getattr(self, name) for name in AXES}
@@ -119,6 +127,8 @@ class Layout:
         sizes = {**self.sizes, "ep": self.ep}
         shown = {n: size for n, size in sizes.items() if size > 1 or n in _ALWAYS}
         text = " x ".join(f"{name} {size}" for name, size in shown.items())
+        if self.cuts_sequences:
+            text += " (sequence_parallel)"
         if self.pp == 1:
             return text
         return f"{text} ({self.schedule}, {self.num_microbatches} microbatches)"
@@ -150,6 +160,8 @@ class Layout:
             others["schedule"] = self.schedule
         if self.pp > 1 and self.microbatches:
             others["microbatches"] = self.microbatches
+        if self.cuts_sequences:
+            others["sequence_parallel"] = "true"
         return _as_written(self.sizes, others)
 
 
@@ -176,6 +188,11 @@ class LayoutSpec(Section):
         "for packing: plain, and on a GPU for half precision).",
     )
     tp: int = _size("Ranks that share each layer (tensor parallelism); they have the same samples")
+    sequence_parallel: bool = Field(
+        False,
+        description="With tp: whether each rank has a part of each sequence in norms and "
+        "residuals, and whole ones in attention and MLP only; less memory, no more bytes sent.",
+    )
     ep: int = Field(
         1,
         ge=1,
@@ -227,6 +244,8 @@ class LayoutSpec(Section):
             raise ValueError(f"{lost[0]} has no effect without dp_shard or cp")
         if self.cp == 1 and self.cp_method != "gather":
             raise ValueError("cp_method has no effect without cp")
+        if self.tp == 1 and self.sequence_parallel:
+            raise ValueError("sequence_parallel has no effect without tp")
         for name in ("schedule", "microbatches"):
             if self.pp == 1 and getattr(self, name) is not None:
                 raise ValueError(f"{name} has no effect without pp")
@@ -245,6 +264,8 @@ class LayoutSpec(Section):
             given["cpu_offload"] = layout.cpu_offload
         if layout.cp > 1:
             given["cp_method"] = layout.cp_method
+        if layout.cuts_sequences:
+            given["sequence_parallel"] = True
         if layout.pp > 1:
             given |= {"schedule": layout.schedule, "microbatches": layout.microbatches}
         return cls.model_validate(given)
@@ -282,6 +303,7 @@ class LayoutSpec(Section):
             microbatches=self.microbatches,
             cpu_offload=self.cpu_offload,
             cp_method=self.cp_method,
+            sequence_parallel=self.sequence_parallel,
         )
 
     def _with_ep(self, sizes: Mapping[str, int]) -> str:

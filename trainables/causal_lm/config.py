@@ -16,6 +16,7 @@ from trainables.causal_lm.layouts.rules import (
     expert_problem,
     layout_problem,
     saved_sizes,
+    sequence_problem,
     unknown_type,
 )
 from trainables.common.communication.config import DataParallelConfig
@@ -315,6 +316,7 @@ class CausalLMConfig(DataParallelConfig):
             layout, given, self.sizes, self.batch_size, self.sequence_length
         )
         found = found or expert_problem(layout, self.experts, self.hidden_size, self.mlp_size)
+        found = found or sequence_problem(layout, self.experts, self.model_name_or_path)
         return found or super().validate_layout(layout)
 
     def layout_memory(self, layout: Layout, *, on_gpu: bool) -> RankMemory | None:

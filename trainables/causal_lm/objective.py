@@ -23,6 +23,7 @@ from trainables.causal_lm.fast_path import (
     output_weight,
     speed_up,
 )
+from trainables.causal_lm.layouts.rules import CUT_BETWEEN_LAYERS
 from trainables.client import Rows
 from trainables.common.cross_entropy import (
     IGNORED,
@@ -43,6 +44,7 @@ from trainables.parallel.experts import split_experts
 from trainables.parallel.fsdp import blocks_of, shard
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.pipeline import Pipeline
+from trainables.parallel.sequence import cut_sequences
 
 
 class NextTokenLoss(nn.Module):
@@ -196,14 +198,22 @@ def plan_of_layers(model: nn.Module, mesh: Mesh) -> dict[str, str]:
     """How the ranks of `tp` share the layers of a model, as its class in `transformers` says.
 
     Raises:
-        UserError: they cannot share its heads.
+        UserError: they cannot share its heads, or cut sequences between its layers.
     """
     hf: Any = model
     for name in ("num_attention_heads", "num_key_value_heads"):
         heads = getattr(hf.config, name, None) or mesh.layout.tp
         if heads % mesh.layout.tp:
             raise UserError(f"layout tp {mesh.layout.tp} does not divide {name}, {heads}")
-    return {name: kind for name, kind in (hf.tp_plan or {}).items() if ".experts" not in name}
+    plan = {name: kind for name, kind in (hf.tp_plan or {}).items() if ".experts" not in name}
+    if not mesh.layout.cuts_sequences:
+        return plan
+    if hf.config.model_type not in CUT_BETWEEN_LAYERS:
+        known = ", ".join(CUT_BETWEEN_LAYERS)
+        raise UserError(
+            f"sequence_parallel: models of type {hf.config.model_type}; it takes {known}"
+        )
+    return cut_sequences(plan)
 
 
 def recompute_activations(model: nn.Module) -> None:

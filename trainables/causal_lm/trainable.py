@@ -34,4 +34,5 @@ class CausalLM(Trainable[CausalLMConfig]):
     )
     elastic = True
     axes = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")
+    cuts_sequences = True
     runs_on_mps = True

@@ -18,6 +18,7 @@ from torch.distributed.tensor.parallel import (
 )
 
 from search_spaces.errors import UserError
+from trainables.parallel import sequence
 
 HEADS = 2
 """Dimension of the heads where `transformers` normalises them: [batch, tokens, heads, width]."""
@@ -32,8 +33,9 @@ def split_layers(model: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh) ->
             `colwise` (outputs of a linear layer are shared, so that the next one is `rowwise`),
             `rowwise` (its inputs are shared, its output is whole),
             `colwise_gather_output` (each rank computes some outputs and gets all),
-            `embedding_rowwise` (each rank has the vectors of some tokens), or
-            `replicated_with_grad_allreduce` (a norm of each head, whose weights stay whole).
+            `embedding_rowwise` (each rank has the vectors of some tokens),
+            `replicated_with_grad_allreduce` (a norm of each head, whose weights stay whole), or one
+            of `sequence.STYLES`.
         mesh: the ranks of `tp`.
 
     Raises:
@@ -69,6 +71,10 @@ def _style(kind: str, name: str, module: nn.Module, ranks: int) -> ParallelStyle
             SequenceParallel(sequence_dim=HEADS, use_local_output=True),
             None,
         ),
+        **{
+            name: (style, 1 if "rowwise" in name else None)
+            for name, style in sequence.STYLES.items()
+        },
     }
     if kind not in styles:
         raise UserError(f"layout tp: no plan '{kind}' ({name}); there are {', '.join(styles)}")
@@ -81,6 +87,7 @@ def _style(kind: str, name: str, module: nn.Module, ranks: int) -> ParallelStyle
 
 def _tied(modules: Mapping[str, nn.Module], styles: Mapping[str, ParallelStyle]) -> dict[str, Any]:
     """Weights that several cut modules have in common, by the modules' names."""
-    weights: dict[str, Any] = {name: modules[name].weight for name in styles}
+    found: dict[str, Any] = {name: getattr(modules[name], "weight", None) for name in styles}
+    weights = {name: weight for name, weight in found.items() if weight is not None}
     ids = [id(weight) for weight in weights.values()]
     return {name: weight for name, weight in weights.items() if ids.count(id(weight)) > 1}

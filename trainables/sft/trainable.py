@@ -22,3 +22,4 @@ class SFT(Trainable[SFTConfig]):
     )
     elastic = True
     axes = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+    cuts_sequences = True

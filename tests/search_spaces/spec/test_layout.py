@@ -71,6 +71,7 @@ def test_mistake_names_the_nearest_layout(given: Any, workers: int, nearest: str
         ({"dp_shard": 0}, "must be at least 1, or -1 for the rest, got 0"),
         ({"reshard_after_forward": False}, "has no effect without dp_shard or cp"),
         ({"dp_shard": 2, "cp_method": "ring"}, "cp_method has no effect without cp"),
+        ({"cp": 2, "sequence_parallel": True}, "sequence_parallel has no effect without tp"),
         ({"cpu_offload": True}, "cpu_offload has no effect without dp_shard or cp"),
         ({"tensor": 2}, "Extra inputs"),
         ({"tp": 2, "schedule": "gpipe"}, "schedule has no effect without pp"),

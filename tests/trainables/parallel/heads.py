@@ -2,7 +2,8 @@
 
     python -m tests.trainables.parallel.heads RANK FOLDER
 
-Rank 0 prints losses and norms of the gradient: of a whole model, and of the shared one.
+Rank 0 prints losses and norms of the gradient: of a whole model, and of the shared one, with whole
+and with cut sequences.
 """
 
 from __future__ import annotations
@@ -22,9 +23,12 @@ from trainables.common.optimizers import make_optimizer
 from trainables.parallel.fsdp import blocks_of, shard
 from trainables.parallel.gradients import clip_gradients
 from trainables.parallel.mesh import ALONE, Mesh
+from trainables.parallel.sequence import cut_sequences
 
 ODD, EVEN = 65, 64
 """Vocabularies: one that two ranks cannot share."""
+LENGTH = 17
+"""Tokens of a sequence, of which two ranks have unequal parts."""
 
 
 def new_model(vocabulary: int, *, tied: bool) -> Any:
@@ -50,7 +54,7 @@ def train(model: Any, mesh: Mesh) -> list[tuple[float, float]]:
     """Loss and norm of the gradient of some steps."""
     optimizer, found = make_optimizer(model, "adamw", 1e-2, 0.1, 0.99), []
     for step in range(4):
-        tokens = torch.randint(EVEN, (4, 17), generator=torch.Generator().manual_seed(step))
+        tokens = torch.randint(EVEN, (4, LENGTH + 1), generator=torch.Generator().manual_seed(step))
         logits = model(input_ids=tokens[:, :-1], use_cache=False).logits
         loss = F.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
         loss.backward()
@@ -69,9 +73,10 @@ def main(rank: int, folder: str) -> None:
     pairs = []
     for vocabulary, tied in ((EVEN, True), (EVEN, False), (ODD, True)):
         whole = train(new_model(vocabulary, tied=tied), ALONE)
-        model = new_model(vocabulary, tied=tied)
-        shard(model, blocks_of(model), mesh, plan=model.tp_plan)
-        pairs.append((whole, train(model, mesh)))
+        for change in (dict, cut_sequences):
+            model = new_model(vocabulary, tied=tied)
+            shard(model, blocks_of(model), mesh, plan=change(model.tp_plan))
+            pairs.append((whole, train(model, mesh)))
     mesh.close()
     dist.destroy_process_group()
     if rank == 0:

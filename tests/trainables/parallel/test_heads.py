@@ -29,7 +29,7 @@ def test_shared_layers_learn_what_a_whole_model_learns(tmp_path: Path) -> None:
     done = [rank.communicate(timeout=200) for rank in ranks]
     assert [rank.returncode for rank in ranks] == [0, 0], [err[-3000:] for _, err in done]
     pairs = json.loads(done[0][0])
-    assert len(pairs) == 3
+    assert len(pairs) == 6
     for whole, shared in pairs:
         np.testing.assert_allclose(np.array(shared)[:, 0], np.array(whole)[:, 0], atol=5e-6, rtol=0)
         np.testing.assert_allclose(shared, whole, rtol=2e-5)

@@ -57,6 +57,40 @@ def test_ring_attention_takes_no_documents() -> None:
     assert "packing: documents does not work with cp_method ring; use gather" in found
 
 
+@pytest.mark.parametrize(
+    ("workers", "axes", "change", "problem"),
+    [
+        (2, "tp: 2", "fixed.sequence_length=127", "layout: cp x tp, 2, does not divide sequence_"),
+        (4, "cp: 2, tp: 2", "fixed.sequence_length=126", "layout: cp x tp, 4, does not divide"),
+        (
+            4,
+            "pp: 2, tp: 2",
+            "fixed.num_layers=2",
+            "layout: sequence_parallel does not work with pp",
+        ),
+        (2, "tp: 2", "fixed.experts={count: 4}", "experts: does not work with layout sequence_par"),
+    ],
+)
+def test_sequences_that_are_not_cut_between_layers(
+    workers: int, axes: str, change: str, problem: str
+) -> None:
+    layout = f"resources.layout={{{axes}, sequence_parallel: true}}"
+    size = ("space.batch_size=32", f"resources.workers={workers}")
+    assert problem in problems("llm", *size, layout, change)
+
+
+def test_family_that_does_not_cut_sequences(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 4}')
+    config = {"model_name_or_path": str(tmp_path), "batch_size": 8}
+    found = resolve("causal_lm").layout_problems(config, Layout(tp=2, sequence_parallel=True))
+    assert found == [
+        (("model_name_or_path",), "gpt2 does not work with layout sequence_parallel"),
+    ]
+    own = resolve("tests.trainables.parallel.own:Wide")
+    found = own.layout_problems({}, Layout(tp=2, sequence_parallel=True))
+    assert found == [((), f"{own.name} does not follow sequence_parallel")]
+
+
 def test_compile_where_ranks_share_layers() -> None:
     changes = ["resources.layout=fsdp", "fixed.compile=true"]
     preflight(load_sweep(SWEEPS / "llm.yaml", changes))

@@ -196,6 +196,11 @@ class _Rank:
         return self._samples * self.step.length // self.layout.cp
 
     @property
+    def _sequence_parts(self) -> int:
+        """Ranks that share the activations of norms and residuals."""
+        return self.layout.tp if self.layout.cuts_sequences else 1
+
+    @property
     def _gathers(self) -> bool:
         """Whether FSDP2 has the weights, also where it only averages gradients of copies."""
         return self.layout.shares_model and self.layout.weight_parts * self.layout.dp_replicate > 1
@@ -211,7 +216,7 @@ class _Rank:
         step = self.step
         if step.recomputes:
             stream = 2 if step.half and self._gathers else 4
-            return self._layers * stream * step.width * self._tokens
+            return self._layers * stream * step.width * self._tokens // self._sequence_parts
         return self._layers * self._activations
 
     @property
@@ -222,7 +227,11 @@ class _Rank:
             of_width = 24 + 16 / tp + 8 * (cp - 1)
         else:
             of_width = (16 if self._gathers else 26) + 8 / tp + 4 * (cp - 1)
-        each = of_width * step.width + 4 * self._width / tp * step.mlp + 4 / tp * step.heads + 8
+        of_norms = 12 if step.half and self._gathers else 16
+        cut = 1 - 1 / self._sequence_parts
+        of_width -= of_norms * cut
+        each = of_width * step.width + 4 * self._width / tp * step.mlp + 4 / tp * step.heads
+        each += 8 / self._sequence_parts
         masks = self._samples if step.documents else int(cp > 1)
         mask = masks * step.length**2 // cp * self._width
         cast = 0 if self._gathers or not step.half else 2 * self._block_matrices

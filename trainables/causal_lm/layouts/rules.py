@@ -14,6 +14,8 @@ from trainables.common.pipeline_rules import pipeline_problem
 PIPELINED = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
 """Types of models of `transformers` whose layers, and nothing else, are between the embedding and
 the last norm."""
+CUT_BETWEEN_LAYERS = ("llama", "mistral", "qwen2", "qwen3")
+"""Types of models that follow `sequence_parallel`."""
 _CUT = ("num_heads", "num_attention_heads", "num_key_value_heads", "intermediate_size")
 """Sizes that the ranks of `tp` share."""
 
@@ -44,11 +46,35 @@ def layout_problem(
             return "", f"tp {layout.tp} does not divide {name}, {size}"
     if length % layout.cp:
         return "", f"cp {layout.cp} does not divide sequence_length, {length}"
+    if layout.cuts_sequences and length % (layout.cp * layout.tp):
+        return "", f"cp x tp, {layout.cp * layout.tp}, does not divide sequence_length, {length}"
     if batch % layout.data_parallel:
         return "", f"{layout.data_parallel} data-parallel ranks do not divide batch_size, {batch}"
     samples = batch // layout.data_parallel
     problem = pipeline_problem(layout, samples, "num_layers", sizes.get("num_layers"))
     return None if problem is None else ("", problem)
+
+
+def sequence_problem(
+    layout: Layout, experts: ExpertsConfig | None, model: str | None
+) -> tuple[str, str] | None:
+    """What prevents `sequence_parallel`, as of `layout_problem`.
+
+    Args:
+        layout: of a trial.
+        experts: of a block; None: the model has none.
+        model: a folder, or of a hub; None: a Llama from scratch.
+    """
+    if not layout.cuts_sequences:
+        return None
+    if layout.pp > 1:
+        return "", "sequence_parallel does not work with pp"
+    if experts is not None:
+        return "experts", "does not work with layout sequence_parallel"
+    kind = description_of(model).get("model_type") if model else None
+    if kind is None or kind in CUT_BETWEEN_LAYERS:
+        return None
+    return "model_name_or_path", f"{kind} does not work with layout sequence_parallel"
 
 
 def expert_problem(
