@@ -29,8 +29,8 @@ class Short(Stepping):
         time.sleep(STEP_S)
         return float(config.x) / number
 
-    def is_last(self, number: int, config: Any, worker: Worker) -> bool:
-        return number == 2
+    def total(self, config: Any) -> int:
+        return 2
 
     def summed(self, past: list[float], config: Any) -> dict[str, float]:
         return {"loss": past[-1]}

@@ -38,7 +38,7 @@ class Stepping(Trainable[Any]):
         if found is not None:
             past = json.loads((found.folder / STATE).read_text())
         print("from step", len(past), flush=True)
-        over = False
+        over = len(past) == self.total(config)  # a driver may die between checkpoint and record
         while not over:
             past.append(self.step(len(past) + 1, config, worker))
             last = self.is_last(len(past), config, worker)
@@ -56,7 +56,11 @@ class Stepping(Trainable[Any]):
 
     def is_last(self, number: int, config: Any, worker: Worker) -> bool:
         """Whether the step that was just done is the last."""
-        return bool(number == config.steps)
+        return bool(number == self.total(config))
+
+    def total(self, config: Any) -> int | None:
+        """Number of steps, where the configuration tells it."""
+        return getattr(config, "steps", None)
 
     def summed(self, past: list[float], config: Any) -> dict[str, float]:
         """Metrics of the report after a step."""
