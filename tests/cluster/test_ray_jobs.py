@@ -10,6 +10,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -94,10 +95,17 @@ def test_job_that_fails_says_how(jobs: Env, tmp_path: Path) -> None:
 def test_job_that_waits_may_wait(jobs: Env, tmp_path: Path) -> None:
     sweep = Submitted(jobs, "ray", tmp_path, "waits", 2, "--with", "entrypoint_num_cpus=1000")
     assert " pending " in sweep.states
-    found = (p.environ() for p in psutil.process_iter() if "dashboard.py" in " ".join(p.cmdline()))
-    [head] = (env for env in found if env.get("RAY_TMPDIR") == jobs["RAY_TMPDIR"])
+    [head] = (env for env in dashboards() if env.get("RAY_TMPDIR") == jobs["RAY_TMPDIR"])
     assert float(head["RAY_JOB_START_TIMEOUT_SECONDS"]) > 24 * 3600
     assert "ends once Ray has started it" in sweep.tune("cancel", "waits")
+
+
+def dashboards() -> Iterator[dict[str, str]]:
+    """The environments of the dashboards of Ray on this machine."""
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):  # it ends meanwhile
+            if "dashboard.py" in " ".join(process.cmdline()):
+                yield process.environ()
 
 
 @pytest.mark.parametrize(
