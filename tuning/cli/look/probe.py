@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -69,6 +70,8 @@ def _measure(
         cache = Storage(root).cache
         measured.append(measure_layout(spec, params, sized, folder, cache, steps, limit))
         echo(_line(measured[-1]))
+    if not any(one.problem for one in measured):  # else its message names a log in the folder
+        shutil.rmtree(folder)
     best = fastest(measured)
     if best is None:
         return False
