@@ -69,6 +69,7 @@ _OOM = (
 _DIED = (
     r"ActorDiedError|ActorUnavailableError|WorkerCrashedError|NodeDiedError|OwnerDiedError"
     r"|RayActorError|WorkerHealthCheck\w+Error|the workers left|driving process died"
+    r"|broker between driver and workers died"
     r"|Connection closed by peer|the program was killed by SIG(KILL|TERM|HUP)"
 )
 _CERTAIN = (

@@ -17,7 +17,7 @@ from tuning.controller.sweep import SweepController
 if TYPE_CHECKING:
     from trainables.launch.worker_pool import WorkerPool
 
-BROKER_FAILED = "the trial's driving process died"
+BROKER_FAILED = "the broker between driver and workers died"
 
 
 class WorkerManager:

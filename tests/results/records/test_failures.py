@@ -30,6 +30,7 @@ CASES = [
     ("MemoryError: Unable to allocate 8 GiB", Remedy.SHRINK, BUG),
     ("RuntimeError: DefaultCPUAllocator: can't allocate memory", Remedy.SHRINK, BUG),
     ("the trial's driving process died", Remedy.RETRY, INFRASTRUCTURE),
+    ("the broker between driver and workers died", Remedy.RETRY, INFRASTRUCTURE),
     ("UserError: a.txt:3: not a JSON object", Remedy.FAIL_TRIAL, BUG),
     ("FloatingPointError: overflow", Remedy.DIVERGED, BUG),
     (FULL, Remedy.FAIL_TRIAL, INFRASTRUCTURE),
