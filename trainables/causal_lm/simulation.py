@@ -105,7 +105,7 @@ class _NoData(FixedData):
         tokens = torch.zeros(len(rows), length + 1, dtype=torch.int64, device=device)
         if self.config.packing == "plain":
             return tokens, None, None
-        return tokens, None, torch.arange(length, device=device).expand(len(rows), length)
+        return tokens, None, torch.arange(length, device=device).repeat(len(rows), 1)
 
     def loss(self, model: nn.Module) -> nn.Module:
         return NextTokenLoss(model, self.config)

@@ -32,9 +32,11 @@ FEW = (
     *("moe_even/fsdp2", "moe_even/ep2", "moe_even/pp2"),
 )
 PROGRAM = "tests.trainables.parallel.measured"
-EXACT = {"dp_replicate", "dp_shard", "cp"}
+EXACT = {"dp_replicate", "dp_shard"}
 """Axes on which also the peak is exact; on others a transfer keeps its tensor until it ends."""
 NEAR = 0.15
+NOT_AUTOMATIC = {"schedule", "reshard_after_forward", "cpu_offload", "cp_method"}
+"""Keys of layouts that `auto` does not offer, whose memory is not computed."""
 
 
 def config_of(case: str) -> Any:
@@ -51,12 +53,13 @@ def simulated(case: str, world: int, rank: int) -> dict[str, Any]:
 
 def check(folder: Path, case: str, world: int) -> None:
     """Each rank of a case, against what it measured."""
-    layout = LayoutSpec.model_validate(LAYOUTS[world][case.partition("/")[2]]).resolve(world)
+    given = LAYOUTS[world][case.partition("/")[2]]
+    layout = LayoutSpec.model_validate(given).resolve(world)
     axes = {name for name, size in layout.sizes.items() if size > 1}
     ranks = [json.loads(measured_file(folder, case, rank).read_text()) for rank in range(world)]
     arithmetic = config_of(case).layout_memory(layout, on_gpu=False)
     assert (arithmetic is None) == case.startswith("moe"), "it knows no experts"
-    if arithmetic is not None:
+    if arithmetic is not None and not NOT_AUTOMATIC & given.keys():
         assert arithmetic.peak == pytest.approx(max(r["peak"] for r in ranks), rel=NEAR)
     for rank, real in enumerate(ranks):
         found = simulated(case, world, rank)
