@@ -127,11 +127,26 @@ class Layout:
         sizes = {**self.sizes, "ep": self.ep}
         shown = {n: size for n, size in sizes.items() if size > 1 or n in _ALWAYS}
         text = " x ".join(f"{name} {size}" for name, size in shown.items())
-        if self.cuts_sequences:
-            text += " (sequence_parallel)"
+        for name, value in self.choices.items():
+            if name not in _OF_PIPELINES:
+                text += f" ({name})" if value is True else f" ({name}: {_written(value)})"
         if self.pp == 1:
             return text
         return f"{text} ({self.schedule}, {self.num_microbatches} microbatches)"
+
+    @property
+    def choices(self) -> dict[str, object]:
+        """The settings beside the sizes that are not the default and have an effect."""
+        has_effect = {
+            "schedule": self.pp > 1,
+            "microbatches": self.pp > 1,
+            "cp_method": self.cp > 1,
+            "sequence_parallel": self.tp > 1,
+            "reshard_after_forward": self.weight_parts > 1,
+            "cpu_offload": self.weight_parts > 1,
+        }
+        found = {name: getattr(self, name) for name, has in has_effect.items() if has}
+        return {name: value for name, value in found.items() if value != getattr(Layout, name)}
 
     def neighbours(self, axes: Sequence[str]) -> Iterator[Layout]:
         """Other layouts of as many ranks on these axes, the most similar one first."""
@@ -155,14 +170,7 @@ class Layout:
 
     def as_written(self) -> str:
         """The layout as a sweep file has it."""
-        others: dict[str, object] = {"ep": self.ep} if self.ep > 1 else {}
-        if self.pp > 1 and self.schedule != "1f1b":
-            others["schedule"] = self.schedule
-        if self.pp > 1 and self.microbatches:
-            others["microbatches"] = self.microbatches
-        if self.cuts_sequences:
-            others["sequence_parallel"] = "true"
-        return _as_written(self.sizes, others)
+        return _as_written({**self.sizes, "ep": self.ep}, self.choices)
 
 
 def _size(text: str) -> Any:
@@ -258,17 +266,7 @@ class LayoutSpec(Section):
     @classmethod
     def of(cls, layout: Layout) -> Self:
         """The section that resolves to a layout."""
-        given: dict[str, Any] = {**layout.sizes, "ep": layout.ep}
-        if layout.weight_parts > 1:
-            given["reshard_after_forward"] = layout.reshard_after_forward
-            given["cpu_offload"] = layout.cpu_offload
-        if layout.cp > 1:
-            given["cp_method"] = layout.cp_method
-        if layout.cuts_sequences:
-            given["sequence_parallel"] = True
-        if layout.pp > 1:
-            given |= {"schedule": layout.schedule, "microbatches": layout.microbatches}
-        return cls.model_validate(given)
+        return cls.model_validate({**layout.sizes, "ep": layout.ep, **layout.choices})
 
     @property
     def is_default(self) -> bool:
@@ -327,6 +325,8 @@ DDP = LayoutSpec.model_validate(SHORTHANDS["ddp"])
 
 _ALWAYS = ("dp_replicate", "dp_shard")
 """Axes that the log names also where they have one rank."""
+_OF_PIPELINES = ("schedule", "microbatches")
+"""Settings that the log names with every pipeline."""
 
 
 def _factorings(total: int, count: int) -> Iterator[tuple[int, ...]]:
@@ -353,7 +353,11 @@ def _product(sizes: Mapping[str, int]) -> str:
 
 def _as_written(sizes: Mapping[str, int], others: Mapping[str, object] | None = None) -> str:
     shown = {name: size for name, size in sizes.items() if size > 1} | dict(others or {})
-    return "{" + ", ".join(f"{name}: {value}" for name, value in shown.items()) + "}"
+    return "{" + ", ".join(f"{name}: {_written(value)}" for name, value in shown.items()) + "}"
+
+
+def _written(value: object) -> str:
+    return str(value).lower()  # true, as YAML has it
 
 
 def _expand(value: object) -> object:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from tempfile import TemporaryDirectory
 from typing import Any, cast
-from unittest import mock
 
 import torch
 from torch import nn
@@ -34,6 +33,7 @@ from trainables.job import Answer, TrialJob
 from trainables.parallel.fake_rank import FakeDataParallel, fake_group, fake_tensors
 from trainables.parallel.footprint import Footprint
 from trainables.parallel.meter import Meter
+from trainables.parallel.replaced import replaced
 from trainables.worker import Worker
 
 
@@ -144,5 +144,5 @@ def _fake_data_parallel(ranks: int) -> Iterator[None]:
         alone = ranks == 1 or worker.mesh.is_sharded
         return model if alone else FakeDataParallel(model)
 
-    with mock.patch.object(loop, "data_parallel", parallel):
+    with replaced(loop, "data_parallel", parallel):
         yield

@@ -5,6 +5,7 @@ goes on. A checkpoint counts only in the sweep folder, with its manifest; what i
 some of its files, and is read only where it matches the manifest.
 
     <local>/<trial>.<digest of its folder>/rank_00001/step_00000123/…
+                                          /trial    where its folder is
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import hashlib
 import logging
 import mmap
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,13 +25,19 @@ from results.checkpoints.streaming_hash import (
     is_hash_sidecar,
     write_hashed,
 )
+from results.paths import TrialPaths
+from results.records.trial import read_trial
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
+from search_spaces.errors import UserError
 
 if TYPE_CHECKING:
     from trainables.job import TrialJob
 
 log = logging.getLogger(__name__)
+
+_OWNER = "trial"
+"""File with the path of the trial whose files are beside it."""
 
 
 class SharedFolder:
@@ -75,6 +83,7 @@ class LocalDisk(SharedFolder):
             rank: of this process.
         """
         digest = hashlib.sha256(str(trial).encode()).hexdigest()[:12]
+        self._owner = str(trial.absolute())
         self._trial = root / f"{trial.name}.{digest}"
         self._own = self._trial / f"rank_{rank:05d}"
 
@@ -82,6 +91,7 @@ class LocalDisk(SharedFolder):
         """See `SharedFolder`."""
         folder = self._own / _name(step)
         create_staging(folder)
+        (self._trial / _OWNER).write_text(self._owner)
         return folder
 
     def send(self, step: int, shared: Path) -> None:
@@ -103,8 +113,8 @@ class LocalDisk(SharedFolder):
     def discard(self) -> None:
         """See `SharedFolder`."""
         shutil.rmtree(self._own, ignore_errors=True)
-        if self._trial.is_dir() and not any(self._trial.iterdir()):
-            self._trial.rmdir()
+        if not any(self._trial.glob("rank_*")):
+            shutil.rmtree(self._trial, ignore_errors=True)
 
     def nearest(self, found: Checkpoint) -> Checkpoint:
         """See `SharedFolder`. The folder is of links: to this machine's files, and to others."""
@@ -131,7 +141,16 @@ def make_place(job: TrialJob, rank: int) -> SharedFolder:
     """Where a rank of a trial writes."""
     if job.local is None:
         return SharedFolder()
+    remove_ended(Path(job.local))
     return LocalDisk(Path(job.local), job.paths.root, rank)
+
+
+def remove_ended(root: Path) -> None:
+    """Delete the files of trials that have ended and could not do it themselves: they failed."""
+    for owner in root.glob(f"*/{_OWNER}"):
+        with suppress(OSError, UserError):  # another rank deletes it, or its storage is not here
+            if read_trial(TrialPaths(Path(owner.read_text()))).state.finished:
+                shutil.rmtree(owner.parent, ignore_errors=True)
 
 
 @retry_io

@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -22,6 +21,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers.distributed.expert_parallel import AllToAllEP
 
 from trainables.parallel.mesh import Mesh
+from trainables.parallel.replaced import replaced
 
 
 @contextmanager
@@ -60,7 +60,7 @@ def fake_tensors(mesh: Mesh) -> Iterator[None]:
             # everything is on one device, and tensors cannot be swapped
             (nn.Module, "to", lambda module, *_, **__: module),
         ):
-            stack.enter_context(mock.patch.object(owner, name, replacement))
+            stack.enter_context(replaced(owner, name, replacement))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # each rank of a real run logs them once
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
@@ -127,7 +127,7 @@ def _evenly(dispatch: Callable[..., Any]) -> Callable[..., Any]:
         ranks, parts = self.ep_mesh.size(), self.tp_mesh.size()
         pairs = -(-len(tokens) // parts) * picked.shape[-1]  # of this rank of `tp`
         sizes = [pairs // ranks + (rank < pairs % ranks) for rank in range(ranks)]
-        with mock.patch.object(FakeTensor, "tolist", return_value=[sizes, sizes]):
+        with replaced(FakeTensor, "tolist", lambda _: [sizes, sizes]):
             return dispatch(self, tokens, picked, weights)
 
     return call

@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import chain
 from typing import Any
-from unittest import mock
 
 import torch
 import torch.distributed as dist
@@ -25,6 +24,7 @@ from torch.utils.flop_counter import flop_registry
 
 from trainables.parallel.footprint import Footprint, Traffic, ring
 from trainables.parallel.mesh import Mesh
+from trainables.parallel.replaced import replaced
 from trainables.parallel.sharded_state import local_part
 
 _RELEASE = 1e-3
@@ -124,7 +124,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             see(storage)
             return found
 
-        with mock.patch.object(torch.UntypedStorage, "resize_", resized), self:
+        with replaced(torch.UntypedStorage, "resize_", resized), self:
             yield
 
     def __torch_dispatch__(

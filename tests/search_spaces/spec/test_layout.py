@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
+import yaml
+from hypothesis import given as of_all
+from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from search_spaces.spec.layout import DDP, Layout, LayoutSpec
+from search_spaces.spec.layout import AXES, DDP, Layout, LayoutSpec
 from search_spaces.spec.resources import ResourcesSpec
 
 
@@ -102,6 +106,50 @@ def test_without_a_layout_each_rank_has_the_model() -> None:
     assert ResourcesSpec().layout == DDP
     assert DDP.is_default
     assert not layout("fsdp").is_default
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> Layout:
+    """Every layout that a sweep file can have, with up to four ranks on an axis."""
+    sizes = {name: draw(st.integers(1, 4), label=name) for name in AXES}
+    cut, parts = sizes["dp_shard"] * sizes["cp"], sizes["dp_shard"] * sizes["cp"] * sizes["tp"]
+    flags, found = st.booleans(), {**sizes, "ep": draw(st.sampled_from([1, parts]))}
+    if sizes["pp"] > 1:
+        schedules = ("gpipe", "1f1b", "interleaved", "zero_bubble")
+        found["schedule"] = draw(st.none() | st.sampled_from(schedules))
+        found["microbatches"] = draw(st.none() | st.integers(1, 9))
+    if sizes["cp"] > 1:
+        found["cp_method"] = draw(st.sampled_from(["gather", "ring"]))
+    if sizes["tp"] > 1:
+        found["sequence_parallel"] = draw(flags)
+    if cut > 1:
+        found |= {"reshard_after_forward": draw(flags), "cpu_offload": draw(flags)}
+    return layout(found).resolve(sizes["pp"] * sizes["dp_replicate"] * parts)
+
+
+@of_all(layouts())
+def test_layout_as_written_is_the_same_layout(one: Layout) -> None:
+    assert layout(yaml.safe_load(one.as_written())).resolve(one.num_ranks) == one
+    assert LayoutSpec.of(one).resolve(one.num_ranks) == one
+
+
+@of_all(layouts(), st.data())
+def test_log_tells_layouts_apart(one: Layout, data: st.DataObject) -> None:
+    changed = {name: data.draw(st.just(getattr(one, name)) | values) for name, values in CHOICES}
+    other = replace(one, **changed)
+    alike = replace(one, microbatches=1) == replace(other, microbatches=1)
+    same = alike and one.num_microbatches == other.num_microbatches
+    assert (str(one) == str(other)) == (same or one.choices == other.choices)
+
+
+CHOICES: list[tuple[str, st.SearchStrategy[Any]]] = [
+    ("schedule", st.sampled_from(["gpipe", "1f1b"])),
+    ("microbatches", st.integers(1, 9)),
+    ("cp_method", st.sampled_from(["gather", "ring"])),
+    ("sequence_parallel", st.booleans()),
+    ("reshard_after_forward", st.booleans()),
+    ("cpu_offload", st.booleans()),
+]
 
 
 def test_neighbours_have_as_many_ranks_and_the_nearest_comes_first() -> None:

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from results.paths import TrialPaths
-from results.records.trial import read_reports
+from results.paths import SweepPaths, TrialPaths
+from results.records.trial import TrialRecord, TrialState, read_reports, write_trial
 from results.storage.fault_injection import VARIABLE
 from search_spaces.spec.checkpoint import CheckpointSpec
 from tests.trainables.local import ROOT, make_worker, newest_checkpoint, without_timing
@@ -80,6 +80,24 @@ def test_disk_is_empty_after_the_end_of_a_trial(tmp_path: Path) -> None:
     worker.close()
     assert not list((tmp_path / "disk").iterdir())
     assert newest_checkpoint(tmp_path / "t").step == 2
+
+
+@pytest.mark.parametrize(
+    ("state", "stays"), [(TrialState.PAUSED, True), (TrialState.FAILED, False)]
+)
+def test_next_trial_deletes_what_a_failed_one_has_left(
+    tmp_path: Path, state: TrialState, *, stays: bool
+) -> None:
+    disk, paths = tmp_path / "disk", SweepPaths(tmp_path).trial("t0000")
+    worker = make_worker(paths.root, checkpoint_every=1, local=str(disk))
+    worker.report(step=1, metrics={}, checkpoint=save)
+    worker.close()
+    record = TrialRecord(id="t0000", number=0, params={}, config={}, seed=0, created=0, state=state)
+    write_trial(paths, record)
+    other = make_worker(SweepPaths(tmp_path).trial("t0001").root, local=str(disk))
+    other.close()
+    assert on_disk(disk) == ["rank_00000/step_00000001"] * stays
+    assert len([*disk.iterdir()]) == stays
 
 
 def test_local_is_an_absolute_path() -> None:

@@ -15,11 +15,15 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch import nn
 
 from results.paths import TrialPaths
 from search_spaces.spec.layout import SHORTHANDS, LayoutSpec
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, run_trial
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data import prepare
+from trainables.causal_lm.model import new_model, save_model
 from trainables.job import Answer
 from trainables.registry import resolve
 
@@ -38,6 +42,14 @@ LLAMA = {
 }
 """Gradients are clipped in some steps. 40 sequences are three batches, of which ranks have
 different numbers."""
+UNTIED = "untied"
+"""Folder of a model, beside those of the trials, whose output is not its embedding."""
+HALF = {
+    **{k: v for k, v in LLAMA.items() if k not in ("hidden_size", "num_layers", "num_heads")},
+    "model_name_or_path": UNTIED,
+    "dtype": "bfloat16",
+    "grad_clip": None,  # stages add their norms in another order
+}
 SFT = EXAMPLES["sft"].same
 MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "llama": ("causal_lm", LLAMA),
@@ -63,18 +75,19 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
         },
     ),
     "moe_12": ("causal_lm", {**LLAMA, "num_layers": 12, "experts": {"count": 4, "balance": 0.1}}),
-    "half": ("causal_lm", {**LLAMA, "dtype": "bfloat16"}),
-    "half_micro": ("causal_lm", {**LLAMA, "dtype": "bfloat16", "micro_batch_size": 2}),
+    "half": ("causal_lm", HALF),
+    "half_micro": ("causal_lm", {**HALF, "micro_batch_size": 1}),
     # all experts compute each token, so that their use is balanced
     "moe_even": (
         "causal_lm",
         {**LLAMA, "experts": {"count": 4, "per_token": 4, "balance": 0.1}},
     ),
     "grpo": ("grpo", EXAMPLES["grpo"].same),
-    # at 0.05, some numbers of microbatches differ by 3e-4, at 0.02 none: probably a kink of a ReLU
+    # nine small steps: in more or larger ones, the input of a ReLU may be 0 up to rounding, and its
+    # gradient, so the optimizer's state, another one on some layouts
     "image_classifier": (
         "image_classifier",
-        {**EXAMPLES["image_classifier"].same, "learning_rate": 0.02},
+        {**EXAMPLES["image_classifier"].same, "batch_size": 512, "learning_rate": 0.02},
     ),
     "sft": ("sft", {**SFT, "pretrain": {**SFT["pretrain"], "num_heads": 2}}),
     "sft_deep": (
@@ -92,7 +105,7 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 ONLY = {
     "moe_12": {"one", "pp3", "gpipe3", "interleaved2", "zero_bubble2"},
-    "half": set(),  # rounds
+    "half": set(),  # its microbatches round
     "half_micro": set(),
     "moe_even": {"one", "fsdp2", "ep2", "tp2xep2", "pp2", "gpipe2", "fsdp4xep2", "fsdp2xpp2xep2"},
 }
@@ -169,9 +182,22 @@ def train(
 ) -> RecordingChannel:
     """Train one model on one rank; returns the channel of its reports."""
     trainable, config = MODELS[model]
+    if "model_name_or_path" in config:
+        config = {**config, "model_name_or_path": str(folder.parent / UNTIED)}
     spec = LayoutSpec.model_validate(LAYOUTS[world][layout])
     given = {"layout": spec, "cache": folder.parent / "cache", **options}
     return run_trial(folder, trainable, config, rank=rank, world_size=world, **given)
+
+
+def write_untied(folder: Path) -> None:
+    """Write the model `UNTIED` for the cases of a folder."""
+    config = CausalLMConfig.model_validate(LLAMA)
+    data = prepare(config, folder / "cache")
+    model: Any = new_model(config, data)
+    model.config.tie_word_embeddings = False
+    model.lm_head.weight = nn.Parameter(model.lm_head.weight.detach().clone())
+    (folder / UNTIED).mkdir()
+    save_model(model, config, data, folder / UNTIED)
 
 
 def run(folder: Path, case: str, rank: int = 0, world: int = 1) -> None:
