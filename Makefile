@@ -38,7 +38,7 @@ ray: setup
 user-code: setup
 	$(BIN)/python -m pytest -m scripts
 
-# Every layout of 2 and 4 ranks, resumed on every other, compared with one process: minutes.
+# Every layout of 2 to 4 ranks compared with one process, and resumed on others: half an hour.
 layouts: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m layouts
 

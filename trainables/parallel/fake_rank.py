@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -30,11 +31,13 @@ def fake_group(rank: int, ranks: int) -> Iterator[None]:
     if ranks == 1:
         yield
         return
+    excepthook = sys.excepthook  # each group adds its rank to what it prints
     dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
     try:
         yield
     finally:
         dist.destroy_process_group()
+        sys.excepthook = excepthook
 
 
 @contextmanager

@@ -8,6 +8,7 @@ the cut on `one`. Their trials are folders of FOLDER, see `folder_of`.
 
 from __future__ import annotations
 
+import gc
 import sys
 from datetime import timedelta
 from pathlib import Path
@@ -225,6 +226,7 @@ def main(rank: int, world: int, folder: Path, *cases: str) -> None:
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world, timeout=timeout)
     for case in cases:
         run(folder, case, rank, world)
+        gc.collect()  # as a lane does: groups in reference cycles keep their threads
         dist.barrier()
     dist.destroy_process_group()
 
