@@ -51,7 +51,7 @@ PRIVATE: dict[str, str] = {
     "optuna.samplers:RandomSampler._rng": "attribute",
     "optuna._transform:_SearchSpaceTransform.bounds": "attribute",
     "optuna._transform:_SearchSpaceTransform.untransform": "(self, trans_params)",
-    # search/study.py puts trials of other sweeps into the first generation.
+    # search/proposal_sampler.py puts trials of other sweeps into the first generation.
     "optuna.samplers:BaseGASampler._get_generation_key": "()",
     # search/transfer/warm_cmaes.py starts CMA-ES from trials of other sweeps.
     "optuna.samplers:CmaEsSampler._source_trials": "attribute",

@@ -15,8 +15,8 @@ from torch.nn import functional as F
 from benchmarks.training.case import Case
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.loop import lr_schedule, optimizer_of
 from trainables.causal_lm.model import new_model
+from trainables.causal_lm.optimizer import lr_schedule, optimizer_of
 from trainables.causal_lm.task import open_task
 from trainables.causal_lm.tokenizer import wrap_bpe
 from trainables.client import Rows

@@ -25,10 +25,11 @@ from results.backup.base import (
 from results.checkpoints.commit import MANIFEST, Manifest
 from results.checkpoints.retention import Retention
 from results.checkpoints.streaming_hash import FileEntry, hash_file
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
 from results.records.trial import read_reports
 from results.storage.object_store import ContentMismatchError, ObjectStore
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 
 _THREADS = 8

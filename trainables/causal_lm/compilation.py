@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.common.cross_entropy import linear_cross_entropy
 from trainables.parallel.fsdp import blocks_of

@@ -20,7 +20,8 @@ from transformers import AutoModelForCausalLM
 from results.export.quiet import quiet_transformers
 from results.records.reports import Report
 from search_spaces.errors import UserError
-from search_spaces.spec.layout import Layout, LayoutSpec
+from search_spaces.layout import Layout
+from search_spaces.spec.layout import LayoutSpec
 from trainables.causal_lm import loop
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data import Dataset

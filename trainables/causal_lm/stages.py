@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional as F
 
 from search_spaces.errors import UserError
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.layouts.rules import PIPELINED
 from trainables.causal_lm.objective import autocast, plan_of_layers

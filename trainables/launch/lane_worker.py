@@ -14,6 +14,7 @@ from datetime import timedelta
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
+from results.paths import SweepPaths
 from results.records.trial import Report
 from results.storage.log_filter import start_log_filter
 from search_spaces.redaction import also_redact
@@ -97,9 +98,9 @@ def lane_loop(config: dict[str, Any]) -> None:
         _preload(task.preload)
     leak_detector, sweep = LeakDetector(device, task.max_growth), None
     while (job := _take_job(task, number)) is not None:
-        if sweep not in (None, job.paths.sweep):  # another one may hold more from its first trial
+        before, sweep = sweep, SweepPaths.of_trial(job.paths)
+        if before not in (None, sweep):  # another one may hold more from its first trial
             leak_detector = LeakDetector(device, task.max_growth)
-        sweep = job.paths.sweep
         channel = BrokerChannel(task.broker, job.key)
         error = _run(job, channel, device, rank, world_size, context.get_local_rank())
         fatal = _is_fatal(error, device)

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records import environment
 from results.records.trial import Report, TrialRecord, read_reports
 from results.storage.atomic import write_atomic
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from trainables.launch.rerun import RerunOrder

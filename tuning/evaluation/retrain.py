@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from results.checkpoints.commit import Checkpoint, newest_intact
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.trial import TrialRecord, read_reports
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import optuna
-from optuna.samplers import BaseGASampler
 from optuna.storages import JournalStorage
 from optuna.trial import FrozenTrial, Trial, create_trial
 from optuna.trial import TrialState as OptunaState
@@ -21,19 +18,18 @@ from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.auto_searcher import resolve_search
 from tuning.search.compatibility import compatible_params
-from tuning.search.evidence import Evidence, ScoreCurve, ScoreCurves, TrialEvidence
+from tuning.search.evidence import ScoreCurves
 from tuning.search.history import MOST_TRIALS, History
 from tuning.search.journal import Journal
 from tuning.search.listed_points import ListedPoints
 from tuning.search.models.regret import RegretBound
 from tuning.search.optuna_space import OptunaSpace
 from tuning.search.outcomes import STATES, Outcomes
-from tuning.search.proposed import Proposed
+from tuning.search.proposal_sampler import ProposalSampler
 from tuning.search.schedulers.base import comparison_steps
-from tuning.search.searchers import BLIND, READS_VALUES, UNIQUE, make_sampler
+from tuning.search.searchers import BLIND
 from tuning.search.transfer.findings import Finding, Findings
 from tuning.search.transfer.informed_study import InformedStudy
-from tuning.search.transfer.warm_cmaes import REBUILT
 from tuning.search.unread_trials import UnreadTrials
 
 _TAG = "command"
@@ -56,10 +52,8 @@ class SweepStudy:
         self._journal = Journal(path)
         self._spec = spec
         self._space = OptunaSpace(spec)
-        self._search, self._outcomes = resolve_search(spec), Outcomes(len(spec.objectives) > 1)
+        self._search, self._outcomes = resolve_search(spec), Outcomes(spec, self._space)
         self._listed = ListedPoints(spec, self._space)
-        self._proposed = Proposed(self._space)
-        self._curves: Mapping[int, ScoreCurve] = {}
         levels = comparison_steps(spec.scheduler)
         self._history = (
             History(levels, most_trials, most_trials // 10) if self._is_bounded else None
@@ -73,6 +67,9 @@ class SweepStudy:
         )
         self.regret_bound = RegretBound(self._study, spec.seed)
         self._informed = InformedStudy(name, storage)
+        self._sampler = ProposalSampler(
+            spec, self._search, self._space, self._informed, self._history
+        )
         self._study_id = storage.get_study_id_from_name(name)
         self._unread = UnreadTrials(self._journal, storage, self._study_id)
         self._waiting: deque[int] = deque()
@@ -92,13 +89,6 @@ class SweepStudy:
     def trials(self) -> list[FrozenTrial]:
         """The sweep's trials as Optuna has them, by number."""
         return self._study.get_trials(deepcopy=False)
-
-    @property
-    def sampler_trials(self) -> list[FrozenTrial]:
-        """The trials that the sampler sees: findings of other sweeps, numbered below 0, then the
-        sweep's own.
-        """
-        return self._informed.get_trials(deepcopy=False)
 
     def set_findings(self, found: Sequence[Finding]) -> None:
         """Show the sampler findings of other sweeps, from the next proposal on."""
@@ -122,7 +112,7 @@ class SweepStudy:
         Args:
             curves: of every trial that has reported, also of running ones, by number.
         """
-        self._curves = curves or {}
+        self._sampler.curves = curves or {}
         if self._history is not None and curves is not None:
             for number in curves.take_grown():
                 self._history.rank(number, curves[number])
@@ -133,10 +123,10 @@ class SweepStudy:
 
     def _ask(self) -> tuple[int, dict[str, Any]]:
         if self._waiting:
-            self._prepare(self._waiting.popleft())
+            self._sampler.prepare(self._waiting.popleft())
             return self._propose(self._informed.ask())
         number, point = self._count, self._listed.next()
-        self._prepare(number)
+        self._sampler.prepare(number)
         if self._search.name in BLIND or self._history is not None:
             # one entry of the journal in place of one per parameter
             params, sampled = self._space.sample(self._informed, number, point)
@@ -152,7 +142,7 @@ class SweepStudy:
         return self._propose(self._informed.ask())
 
     def _propose(self, trial: Trial) -> tuple[int, dict[str, Any]]:
-        params = self._space.propose(self._informed, trial, self._proposed.holds)
+        params = self._space.propose(self._informed, trial, self._sampler.proposed.holds)
         frozen = self._storage.get_trial(trial._trial_id)
         self._listed.add(frozen.params)
         self._remember(frozen)
@@ -242,7 +232,7 @@ class SweepStudy:
                 continue
             for _ in range(self._count, record.number):  # the record of this trial is lost
                 self._study.add_trial(create_trial(state=OptunaState.FAIL))
-            self._study.add_trial(self._as_optuna(record, curve, finals))
+            self._study.add_trial(self._outcomes.as_trial(record, curve, finals))
             self._add(self._trial(record.number))
 
     def agrees(self, record: TrialRecord) -> bool:
@@ -264,77 +254,10 @@ class SweepStudy:
         state = states.get(trials[number].state, TrialState.PENDING)
         return params, state, trials[number].last_step if state.finished else None
 
-    def _prepare(self, number: int) -> None:
-        """Make the sampler of this proposal, and select the trials that it sees."""
-        seed = derive_seed(self._spec.seed, number)
-        if self._search.name in BLIND:
-            alone = Evidence(self._space.distributions, number=number, base_seed=self._spec.seed)
-            self._informed.sampler = make_sampler(self._search, seed, alone)
-            return
-        self._informed.show_comparable([], Evidence())
-        if self._history is not None and not self._informed.findings:
-            self._informed.visible = self._history.visible(number)
-        every = self.sampler_trials  # of other sweeps too
-        trials = [t for t in every if t.number < number]
-        sign = 1.0 if self._spec.mode == "max" else -1.0
-        self._proposed.show(trials if self._search.name in UNIQUE else ())
-        evidence = Evidence(
-            space=self._space.distributions,
-            levels=comparison_steps(self._spec.scheduler),
-            trials=[self._as_evidence(t, sign) for t in trials],
-            number=number,
-            base_seed=self._spec.seed,
-            repeats=self._proposed.holds_sample,
-        )
-        if self._search.name in READS_VALUES and not self._outcomes.several:
-            self._informed.show_comparable(trials, evidence)
-        self._informed.sampler = sampler = make_sampler(self._search, seed, evidence)
-        if isinstance(sampler, BaseGASampler):
-            self._informed.start_first_generation(trials, sampler._get_generation_key())
-
-    def _as_evidence(self, frozen: FrozenTrial, sign: float) -> TrialEvidence:
-        curve = self._curves.get(frozen.number)
-        if curve is None:
-            curve = {step: sign * value for step, value in frozen.intermediate_values.items()}
-        return TrialEvidence(
-            params=frozen.params,
-            curve=curve,
-            failed=frozen.state is OptunaState.FAIL,
-            over=frozen.state.is_finished(),
-        )
-
     def _completed(self, frozen: FrozenTrial) -> dict[str, Any]:
         """A trial's configuration; completes it if the driver was killed while proposing."""
         params = self._space.params(frozen.params)
         if params is None:
-            self._prepare(frozen.number)
+            self._sampler.prepare(frozen.number)
             params = self._propose(Trial(self._informed, frozen._trial_id))[1]
         return params
-
-    def _as_optuna(
-        self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None
-    ) -> FrozenTrial:
-        params = compatible_params(self._spec, record)
-        if params is None:  # of an earlier space: keep the number, without evidence
-            return create_trial(state=OptunaState.FAIL)
-        if record.lineage:  # as proposed, before it copied another trial's weights
-            params = record.lineage[0].before
-        state, values = self._outcomes.of(record, curve, finals)
-        if record.config_failed:
-            state, curve = OptunaState.PRUNED, []
-        sampled, distributions = self._space.encoded(params)
-        return create_trial(
-            state=state,
-            values=values,
-            params=sampled,
-            distributions=distributions,
-            intermediate_values={} if self._outcomes.several else dict(curve),
-            constraints=record.violations,
-            system_attrs={REBUILT: True},
-        )
-
-
-@lru_cache(8)  # the study and the trial's record ask for the same one
-def derive_seed(seed: int, number: int) -> int:
-    """An independent 32-bit seed for a trial number of a sweep (numpy's SeedSequence)."""
-    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])

@@ -13,7 +13,7 @@ from results.analysis.selection import rank_candidates, select_winner, smoothed,
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialState, append_report
 from search_spaces.errors import UserError
-from search_spaces.spec.sweep import SelectSpec
+from search_spaces.spec.select import SelectSpec
 from tests.results.written import add_trial, remeasured
 from tests.tuning.simulate import make_spec
 

@@ -13,9 +13,9 @@ import pytest
 
 from results.checkpoints.commit import newest_intact
 from results.checkpoints.trial_mirror import OWNER, MirrorLocation, OwnershipTakenError, TrialMirror
-from results.paths import TrialPaths
 from results.records.trial import Report, append_report, read_reports
 from results.storage.object_store import ContentMismatchError, ObjectStore
+from results.trial_paths import TrialPaths
 from tests.object_store import BUCKET
 from tests.results.checkpoints.damage import content, save
 

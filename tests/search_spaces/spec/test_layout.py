@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from search_spaces.spec.layout import DDP, Layout, LayoutSpec
+from search_spaces.layout import Layout
+from search_spaces.spec.layout import DDP, LayoutSpec
 from search_spaces.spec.resources import ResourcesSpec
 
 

@@ -14,7 +14,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from search_spaces.spec.layout import Layout, LayoutSpec
+from search_spaces.layout import Layout
+from search_spaces.spec.layout import LayoutSpec
 from tests.trainables.local import run_trial
 from trainables.base import Split
 from trainables.causal_lm.compilation import compile_blocks

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from results.paths import TrialPaths
 from results.records.trial import read_reports
-from search_spaces.spec.layout import Layout
+from results.trial_paths import TrialPaths
+from search_spaces.layout import Layout
 from tests.trainables.causal_lm.fast_ranks import CONFIG
 from tests.trainables.local import run_trial
 from tests.trainables.parallel.test_layouts import spawn

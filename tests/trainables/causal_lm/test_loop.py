@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from results.averaging import average
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from tests.trainables.two_workers import leave_between_reports

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from search_spaces.spec.layout import SHORTHANDS, LayoutSpec
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, run_trial

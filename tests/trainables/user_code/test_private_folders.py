@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 
 ENTER = """
 import json, os, sys, tempfile

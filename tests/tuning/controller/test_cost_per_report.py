@@ -15,7 +15,7 @@ from rich.console import Console
 
 from results.analysis.replicates import ReplicateGroups
 from results.records.trial import Report, TrialRecord, append_report
-from search_spaces.spec.sweep import SchedulerSpec
+from search_spaces.spec.scheduler import SchedulerSpec
 from tests.trainables.local import make_worker
 from tests.tuning.call_costs import Cost, costs
 from tests.tuning.simulate import make_spec, new_sweep, next_job, open_run, train

@@ -65,7 +65,8 @@ def _plan_sweep(
     from search_spaces.loading.sweep_file import load_sweep
     from trainables.registry import resolve
     from tuning.cli.look.space_table import rule_lines, space_table
-    from tuning.controller.preflight import elsewhere, preflight
+    from tuning.controller.preflight.checks import preflight
+    from tuning.controller.preflight.relative_paths import elsewhere
     from tuning.controller.ray_tune.cluster import ray_cluster
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import compute_placement
@@ -168,7 +169,7 @@ def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:
 def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
     """The searcher, the budget, and the disk space that checkpoints need."""
     from results.storage.atomic import free_bytes
-    from tuning.controller.preflight import largest_checkpoint
+    from tuning.controller.preflight.samples import largest_checkpoint
     from tuning.controller.sweep_dir.folder import resolve_storage
     from tuning.search.auto_scheduler import choose_scheduler
     from tuning.search.auto_searcher import choose_searcher

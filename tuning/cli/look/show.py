@@ -22,9 +22,10 @@ from tuning.cli.options import StorageDir, Sweep, TrialArgument, with_results
 if TYPE_CHECKING:
     from results.analysis.leaderboard import TrialSummary
     from results.analysis.selection import Trial
-    from results.paths import SweepPaths, TrialPaths
+    from results.paths import SweepPaths
     from results.records.integrity import Integrity
     from results.records.trial import Attempt, Report, TrialRecord
+    from results.trial_paths import TrialPaths
     from search_spaces.spec.sweep import SweepSpec
 
 _WATCH_S = 2.0

@@ -10,8 +10,8 @@ from search_spaces.errors import UserError
 from tuning.cli.formatting import echo, size
 
 if TYPE_CHECKING:
+    from search_spaces.layout import Layout
     from search_spaces.loading.sweep_file import LoadedSweep
-    from search_spaces.spec.layout import Layout
     from trainables.causal_lm.config import CausalLMConfig
     from trainables.parallel.footprint import Footprint
     from tuning.controller.resources.efficiency import StepTime
@@ -29,7 +29,7 @@ def simulate_file(file: Path, overrides: list[str], workers: int | None, *, aske
     """
     from search_spaces.loading.sweep_file import load_sweep
     from search_spaces.pipeline.loading import is_pipeline_file
-    from tuning.controller.preflight import preflight
+    from tuning.controller.preflight.checks import preflight
 
     if not asked:
         raise UserError("--workers has an effect only with --simulate; set resources.workers")

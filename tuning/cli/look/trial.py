@@ -51,7 +51,8 @@ def trial(
     Example: tune trial search_spaces/llm.yaml --set space.learning_rate=3e-3
     """
     from search_spaces.loading.sweep_file import load_sweep
-    from tuning.controller.preflight import preflight, with_absolute_fixed
+    from tuning.controller.preflight.checks import preflight
+    from tuning.controller.preflight.relative_paths import with_absolute_fixed
 
     if device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # torch is not imported yet
