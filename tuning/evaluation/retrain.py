@@ -99,9 +99,10 @@ def run_user_loop(
         placement = compute_placement(spec.resources, nodes)
         import ray
 
-        from trainables.launch.events import Failed, Reported
+        from trainables.launch.broker.actor import start_broker
+        from trainables.launch.broker.events import Failed, Reported
         from trainables.launch.fresh.pool import FreshWorkerPool
-        from trainables.launch.ray_train import WorkerGroupSpec, start_broker
+        from trainables.launch.ray_train import WorkerGroupSpec
 
         resources = spec.resources
         broker: Any = start_broker()

@@ -19,7 +19,7 @@ from tests.trainables.local import (
     without_timing,
 )
 from trainables.digits import loop
-from trainables.launch.ray_train import error_line
+from trainables.launch.errors import error_line
 from trainables.runtime.preemption import (
     Preempted,
     install_sigterm_handler,

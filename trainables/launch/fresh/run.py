@@ -20,15 +20,15 @@ from results.storage.log_filter import start_log_filter
 from search_spaces.redaction import also_redact
 from trainables.checkpointing.saver import Superseded
 from trainables.job import TrialJob
-from trainables.launch.broker import Broker
-from trainables.launch.events import Ended, Event, Failed, Reported
+from trainables.launch.broker.broker import Broker
+from trainables.launch.broker.events import Ended, Event, Failed, Reported
+from trainables.launch.errors import describe_failure, without_secrets
 from trainables.launch.fresh.callbacks import is_taken_away, start_fewer_actors
 from trainables.launch.node_notices import watch_node
 from trainables.launch.ray_train import (
     WorkerGroupSpec,
     checkpoint_snapshot,
     claim_device,
-    describe_failure,
     fit,
     note_spot_machine,
     over_node_network,
@@ -36,7 +36,6 @@ from trainables.launch.ray_train import (
     scaling_config,
     set_environment,
     this_machine,
-    without_secrets,
 )
 from trainables.launch.run_trial import output_to
 from trainables.registry import resolve

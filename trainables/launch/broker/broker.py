@@ -2,7 +2,7 @@
 
 Workers ask for their lane's next trial and wait for the answer to a report. The driver submits
 trials, waits for their events and answers. The class knows nothing of Ray: `start_broker` (in
-`ray_train`) makes an actor of it, and tests use it directly.
+`actor`) makes an actor of it, and tests use it directly.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING
 from results.records.machines import Machine
 from results.records.trial import Report
 from trainables.job import Answer, TrialJob
-from trainables.launch.broker_state import AttemptState, LaneState
-from trainables.launch.events import (
+from trainables.launch.broker.events import (
     Event,
     Failed,
     LaneAction,
@@ -30,7 +29,8 @@ from trainables.launch.events import (
     lane_action,
     merge_outcomes,
 )
-from trainables.launch.exchange import Exchange
+from trainables.launch.broker.exchange import Exchange
+from trainables.launch.broker.state import AttemptState, LaneState
 
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
@@ -105,10 +105,8 @@ class Broker:
         lane = self._lanes[lane_id]
         if lane.is_up or lane_id in self._exit_reasons:
             return
-        waiting, lane.jobs[:] = [job for job in lane.jobs if job is not None], [None]
-        for job in waiting:
-            reason = "the resources for its workers are gone"
-            await self.post_event(job.key, Failed(reason, began=False))
+        for key, failed in lane.cancel("the resources for its workers are gone"):
+            await self.post_event(key, failed)
         await self._notify_starting_lanes()
 
     async def register_lane_worker(
@@ -128,13 +126,10 @@ class Broker:
         if not lane.is_up:
             lane.is_up = True
             await self._notify_starting_lanes()
-        async with lane.changed:
-            await lane.changed.wait_for(lambda: len(lane.jobs) > number)
-        lane.num_taken = max(lane.num_taken, number + 1)
-        job = lane.jobs[number]
+        job = await lane.take_job(number)
         if job is not None and job.key in self._attempts:
-            attempt = self._attempts[job.key]
-            attempt.lane, attempt.taken = lane, attempt.taken or time.monotonic()
+            self._attempts[job.key].lane = lane
+            self._attempts[job.key].mark_taken()
         return job
 
     async def finish_trial(
@@ -146,18 +141,11 @@ class Broker:
         after a failure, because the others may wait for the failed rank in a collective for ever.
         """
         lane = self._lanes[lane_id]
-        outcomes = lane.outcomes[key]
-        outcomes[rank] = outcome
-        async with lane.changed:
-            lane.changed.notify_all()
-            await lane.changed.wait_for(
-                lambda: len(outcomes) == world_size or any(o.failure for o in outcomes.values())
-            )
-            try:
-                async with asyncio.timeout(self._ranks_timeout_s):
-                    await lane.changed.wait_for(lambda: len(outcomes) == world_size)
-            except TimeoutError:
-                return LaneAction.ABORT
+        lane.outcomes[key][rank] = outcome
+        try:
+            outcomes = await lane.all_outcomes(key, world_size, self._ranks_timeout_s)
+        except TimeoutError:
+            return LaneAction.ABORT
         if key not in lane.ended:
             lane.ended.add(key)
             await self.post_event(key, merge_outcomes(outcomes, lane.machines))
@@ -177,29 +165,20 @@ class Broker:
         """
         self._exit_reasons[lane_id] = reason
         lane = self._lanes.pop(lane_id, LaneState())
-        for number, job in enumerate(lane.jobs):
-            if job is not None and number >= lane.num_forgotten and job.key not in lane.ended:
-                began = number < lane.num_taken
-                failed = Failed(reason, began=began, came_up=lane.is_up, machines=lane.machines)
-                await self.post_event(job.key, failed)
+        for key, failed in lane.unfinished(reason):
+            await self.post_event(key, failed)
         await self._notify_starting_lanes()
         return lane.leak, lane.placement_group
 
     async def forget_attempts(self, wait_s: float) -> bool:
         """Driver: forget the attempts of all lanes, once they have ended; False if one does not."""
-
-        def has_ended(lane: LaneState) -> bool:
-            return all(j is None or j.key in lane.ended for j in lane.jobs[lane.num_forgotten :])
-
         until = time.monotonic() + wait_s
-        while self._attempts or not all(map(has_ended, self._lanes.values())):
+        while self._attempts or not all(lane.has_ended for lane in self._lanes.values()):
             if time.monotonic() > until:
                 return False
             await asyncio.sleep(_POLL_S)
         for lane in self._lanes.values():
-            lane.num_forgotten = len(lane.jobs)
-            lane.outcomes.clear()
-            lane.ended.clear()
+            lane.forget_attempts()
         return True
 
     async def begin_attempt(self, key: str) -> None:
@@ -226,9 +205,7 @@ class Broker:
         attempt = self._attempts.get(key)
         if attempt is None or attempt.is_stopped:
             return Answer.STOP
-        sent = report.model_dump_json()
-        if attempt.reported != sent:
-            attempt.reported, attempt.answer = sent, asyncio.Future()
+        if attempt.is_new(report):
             self._post(key, attempt, Reported(report))
         if attempt.lane is not None:
             await self._mark_working(attempt.lane)
@@ -257,8 +234,7 @@ class Broker:
         """An event for the driver, with the time until workers took its attempt."""
         if not isinstance(event, Reported):
             self._attempts.pop(key, None)
-        taken = time.monotonic() if attempt.taken is None else attempt.taken
-        return replace(event, waited=taken - attempt.submitted)
+        return replace(event, waited=attempt.waited)
 
     async def exchange(
         self, call: str, answers: Mapping[str, Answer]
@@ -280,9 +256,7 @@ class Broker:
     async def answer(self, key: str, answer: Answer) -> None:
         """Driver: answer the attempt's report. After STOP its events are not read any more."""
         if (attempt := self._attempts.get(key)) is not None:
-            attempt.is_stopped = answer is Answer.STOP
-            if not attempt.answer.done():
-                attempt.answer.set_result(answer)
+            attempt.take_answer(answer)
 
     async def mark_restored(self, key: str) -> None:
         """A worker: the attempt's user code asked for the checkpoint that it was given."""
@@ -306,9 +280,7 @@ class Broker:
         placement group that the attempt's processes hold.
         """
         if (attempt := self._attempts.get(key)) is not None:
-            attempt.placement_group, attempt.machines[rank] = placement_group, machine
-            attempt.rooms[rank] = has_room
-            attempt.taken = attempt.taken or time.monotonic()
+            attempt.register(rank, machine, placement_group, has_room)
 
     async def attempt_machines(self) -> dict[str, list[str]]:
         """Driver: the attempts whose workers have registered, and the ids of their machines."""
@@ -320,8 +292,7 @@ class Broker:
 
     async def attempts_with_room(self, workers: int) -> list[str]:
         """Driver: the attempts whose workers are up, with memory for those of the next attempt."""
-        rooms = {key: attempt.rooms.values() for key, attempt in self._attempts.items()}
-        return [key for key, room in rooms.items() if len(room) == workers and all(room)]
+        return [key for key, attempt in self._attempts.items() if attempt.has_room(workers)]
 
     async def forget_attempt(self, key: str) -> PlacementGroup | None:
         """Driver: the attempt's processes have ended; returns the placement group they held."""

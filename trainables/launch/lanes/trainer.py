@@ -4,7 +4,7 @@ Each process that imports Ray Train uses seconds of CPU before the workers' impo
 
 - The controller, which Ray Train puts in an actor of its own, runs in the driver, in the thread
   that waits for the lane.
-- The actor through which workers synchronise (`trainables.launch.sync_actor`) imports nothing.
+- The actor through which workers synchronise (`sync_actor`) imports nothing.
 - The actor for Ray Data's data sets is left out: lanes have no such data sets.
 - The actor that frees the placement group of a killed controller is left out: it asks the State
   API, which only `ray[default]` serves. The driver frees a lane's group itself.
@@ -29,7 +29,7 @@ from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
 from ray.train.v2._internal.execution.worker_group import worker_group
 from ray.train.v2._internal.execution.worker_group.poll import WorkerStatus
 
-from trainables.launch.sync_actor import NoOpSyncActor
+from trainables.launch.lanes.sync_actor import NoOpSyncActor
 
 
 class LocalTrainer(TorchTrainer):

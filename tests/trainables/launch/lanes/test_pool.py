@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from tests.trainables.local import make_job
-from trainables.launch import lane_pool
-from trainables.launch.lane_pool import LanePool
+from trainables.launch.lanes import pool as lane_pool
+from trainables.launch.lanes.pool import LanePool
 from trainables.launch.ray_train import WorkerGroupSpec
 
 JOB = make_job(Path("a"))

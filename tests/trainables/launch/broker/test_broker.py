@@ -8,8 +8,8 @@ from results.records.machines import Machine
 from results.records.trial import Report
 from tests.trainables.local import make_job
 from trainables.job import Answer
-from trainables.launch.broker import Broker
-from trainables.launch.events import Ended, Failed, LaneAction, Leak, RankOutcome, Reported
+from trainables.launch.broker.broker import Broker
+from trainables.launch.broker.events import Ended, Failed, LaneAction, Leak, RankOutcome, Reported
 
 REPORT = Report(step=1, metrics={"loss": 1.0}, attempt=1, time=0.0)
 DIVERGED = '{"step":1,"metrics":{"loss":NaN},"attempt":1,"time":0.0}'

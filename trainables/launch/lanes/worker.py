@@ -20,16 +20,11 @@ from results.storage.log_filter import start_log_filter
 from search_spaces.redaction import also_redact
 from search_spaces.spec.failure import Notices
 from trainables.job import Answer, TrialJob
-from trainables.launch.broker import Broker
-from trainables.launch.events import LaneAction, RankOutcome
+from trainables.launch.broker.broker import Broker
+from trainables.launch.broker.events import LaneAction, RankOutcome
+from trainables.launch.errors import error_line, without_secrets
 from trainables.launch.node_notices import watch_node
-from trainables.launch.ray_train import (
-    claim_device,
-    error_line,
-    note_spot_machine,
-    this_machine,
-    without_secrets,
-)
+from trainables.launch.ray_train import claim_device, note_spot_machine, this_machine
 from trainables.launch.run_trial import output_to, run_trial
 from trainables.registry import resolve
 from trainables.runtime.gpu_share import wait_for_device

@@ -1,6 +1,6 @@
 """A lane: one long-lived `TorchTrainer` whose workers run trial after trial from the broker.
 
-This is the driver's side; `trainables.launch.lane_worker` is the other. Only the first trial of a
+This is the driver's side; `trainables.launch.lanes.worker` is the other. Only the first trial of a
 lane waits for processes to start.
 """
 
@@ -11,10 +11,11 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
-from trainables.launch.broker import Broker
-from trainables.launch.events import Leak
-from trainables.launch.lane_worker import LaneTask, lane_loop
-from trainables.launch.ray_train import WorkerGroupSpec, describe_failure, fit, run_config
+from trainables.launch.broker.broker import Broker
+from trainables.launch.broker.events import Leak
+from trainables.launch.errors import describe_failure
+from trainables.launch.lanes.worker import LaneTask, lane_loop
+from trainables.launch.ray_train import WorkerGroupSpec, fit, run_config
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -93,7 +94,7 @@ class Lane:
 
         try:
             if self._wait_to_start():
-                from trainables.launch.lane_trainer import LaneTrainer
+                from trainables.launch.lanes.trainer import LaneTrainer
 
                 run = run_config(self.id, self._spec.folder)
                 fit(lane_loop, {"task": self._task}, self._spec, run, LaneTrainer)

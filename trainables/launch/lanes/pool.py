@@ -8,15 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainables.job import Answer, TrialJob
-from trainables.launch.broker import Broker
-from trainables.launch.events import Leak
-from trainables.launch.lane import Lane
-from trainables.launch.ray_train import (
-    WorkerGroupSpec,
-    forget_attempts,
-    is_alive,
-    machines_of,
-)
+from trainables.launch.broker.actor import forget_attempts, is_alive, machines_of
+from trainables.launch.broker.broker import Broker
+from trainables.launch.broker.events import Leak
+from trainables.launch.lanes.lane import Lane
+from trainables.launch.ray_train import WorkerGroupSpec
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle

@@ -10,9 +10,9 @@ import pytest
 
 from results.records.trial import Report
 from trainables.job import Answer
-from trainables.launch.broker import Broker
-from trainables.launch.events import Ended, Failed, Reported
-from trainables.launch.exchange import MOST_EVENTS
+from trainables.launch.broker.broker import Broker
+from trainables.launch.broker.events import Ended, Failed, Reported
+from trainables.launch.broker.exchange import MOST_EVENTS
 
 
 def report(step: int) -> Report:

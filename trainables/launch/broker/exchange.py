@@ -6,7 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from trainables.launch.events import Event
+from trainables.launch.broker.events import Event
 
 MOST_EVENTS = 64
 """Events in one reply. The driver answers all of them together, so the first one waits for all."""
