@@ -10,6 +10,7 @@ import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
@@ -206,20 +207,25 @@ def texts_in(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str | Unr
 
 
 def _jsonl(path: Path, field: str) -> Iterator[str | Unreadable]:
+    for place, row in json_lines(path):
+        if isinstance(row, ValueError):
+            yield Unreadable(f"{place}: not a JSON object ({row})")
+        elif isinstance(row, dict) and isinstance(row.get(field), str):
+            yield row[field]
+        else:
+            yield Unreadable(f"{place}: no text under '{field}' (set data.text_field)")
+
+
+def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
+    """Place and value of each line that is not blank; the error of one that is no JSON."""
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as e:  # also bytes that are not UTF-8
-                yield Unreadable(f"{path}:{number}: not a JSON object ({e})")
-                continue
-            if isinstance(row, dict) and isinstance(row.get(field), str):
-                yield row[field]
-            else:
-                rule = f"no text under '{field}' (set data.text_field)"
-                yield Unreadable(f"{path}:{number}: {rule}")
+            if line.strip():
+                try:
+                    row = json.loads(line)
+                except ValueError as e:  # also bytes that are not UTF-8
+                    row = e
+                yield f"{path}:{number}", row
 
 
 def _parquet(path: Path, field: str) -> Iterator[str | Unreadable]:

@@ -13,11 +13,10 @@ from typing import Any
 import torch
 from torch import nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
-from torch.nn import functional as F
 
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.common.precision import compute_dtype
-from trainables.parallel.context import model_arguments
+from trainables.parallel.context import attention, model_arguments
 
 CAUSAL = "causal_sdpa"
 """Our attention's name in `transformers`. It has no function for masks there, so none is built."""
@@ -95,14 +94,4 @@ def _causal_attention(
     **others: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention of [batch, heads, tokens, width] to all tokens before, or by the mask."""
-    out = F.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        attn_mask=attention_mask,
-        dropout_p=dropout,
-        scale=scaling,
-        is_causal=attention_mask is None,
-        enable_gqa=query.shape[1] != key.shape[1],
-    )
-    return out.transpose(1, 2).contiguous(), None
+    return attention(query, key, value, attention_mask, dropout, scaling), None

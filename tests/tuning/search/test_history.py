@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from results.records.trial import TrialRecord
+from benchmarks.tpe_history import tell_value
 from results.records.trial import TrialState as State
 from tests.tuning.call_costs import costs
 from tests.tuning.simulate import make_spec
@@ -81,18 +81,7 @@ def study(folder: Path, trials: int) -> tuple[SweepStudy, ScoreCurves]:
     made, curves = SweepStudy(folder / "study.journal", "s", spec, MOST), ScoreCurves()
     for _ in range(trials):
         number, params = made.ask(curves)
-        value = params["x"] ** 2
-        curves.add(number, 1, -value)
-        record = TrialRecord(
-            id=f"t{number}",
-            number=number,
-            params=params,
-            config={},
-            seed=0,
-            created=0.0,
-            state=State.STOPPED,
-        )
-        made.tell(record, [(1, value)])
+        tell_value(made, curves, number, params, params["x"] ** 2, State.STOPPED)
     return made, curves
 
 

@@ -40,6 +40,6 @@ def decide_at_rung(rung: Rung, trial_id: str, scores: Scores, keep: float) -> De
     if trial_id in rung:
         return Decision.CONTINUE
     rung.add(trial_id, scores)
-    cutoff = rung.quantile_of_others(trial_id, (1 - keep) * 100 / 100)
+    cutoff = rung.percentile_of_others(trial_id, (1 - keep) * 100)
     worse = cutoff is not None and rung.merit(trial_id) < cutoff
     return Decision.STOP if worse else Decision.CONTINUE
