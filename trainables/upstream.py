@@ -5,7 +5,7 @@ each part on the installed classes, and that no other is used.
 """
 
 PRIVATE: dict[str, str] = {
-    # causal_lm/fast_path.py asks whether a model's attention is its own.
+    # causal_lm/model/fast_path.py asks whether a model's attention is its own.
     "transformers:PreTrainedConfig._attn_implementation": "attribute",
     # common/communication/exchange.py asks how long a rank waited for gradients.
     "torch.nn.parallel:DistributedDataParallel._get_ddp_logging_data": "(self)",

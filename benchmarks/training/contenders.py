@@ -20,9 +20,9 @@ from benchmarks.training.turns import before_file, memory_mib
 from results.records.reports import Report
 from search_spaces.layout import Layout
 from search_spaces.spec.layout import DDP, LayoutSpec
-from trainables.causal_lm.compilation import compiles
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.objective import step_flops
+from trainables.causal_lm.model.compilation import compiles
+from trainables.causal_lm.model.objective import step_flops
 from trainables.client import Rows
 from trainables.common.cross_entropy import IGNORED
 from trainables.common.precision import compute_dtype

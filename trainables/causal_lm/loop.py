@@ -13,24 +13,24 @@ import torch
 from torch import nn
 
 from trainables.base import Split
-from trainables.causal_lm.compilation import compile_blocks, compiles
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.losses import copy_losses, load_losses
-from trainables.causal_lm.model import (
+from trainables.causal_lm.model.compilation import compile_blocks, compiles
+from trainables.causal_lm.model.model import (
     load_model,
     new_model,
     save_description,
     save_model,
     save_tokenizer,
 )
-from trainables.causal_lm.objective import (
+from trainables.causal_lm.model.objective import (
     recompute_activations,
     spread_or_place,
     stage_inputs,
     step_flops,
 )
+from trainables.causal_lm.model.stages import make_pipeline
 from trainables.causal_lm.optimizer import lr_schedule, optimizer_of
-from trainables.causal_lm.stages import make_pipeline
 from trainables.causal_lm.task import DATA_KEY, Task, open_task
 from trainables.checkpointing.saver import DeferredWrite, in_parallel
 from trainables.checkpointing.training_state import copy_weights

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import UserError, suggest
-from trainables.causal_lm.corpus import json_lines
+from trainables.causal_lm.data.corpus import json_lines
 
 Message = dict[str, str]
 REPAIR = "repair it, or skip such rows with data.on_bad_data: skip"

@@ -171,9 +171,9 @@ def cache_model(settings: Settings) -> None:
 
 def _make_model(settings: Settings, folder: Path) -> None:
     """Model and tokenizer as `transformers` loads them, pretrained or with random weights."""
-    from trainables.causal_lm.data import Dataset
-    from trainables.causal_lm.model import new_model, save_model
-    from trainables.causal_lm.tokenizer import train_bpe
+    from trainables.causal_lm.data.dataset import Dataset
+    from trainables.causal_lm.data.tokenizer import train_bpe
+    from trainables.causal_lm.model.model import new_model, save_model
 
     meta, config = folder / "meta.json", settings.model
     encoder = train_bpe((), 257)

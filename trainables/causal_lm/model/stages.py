@@ -15,7 +15,7 @@ from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.layouts.rules import PIPELINED
-from trainables.causal_lm.objective import autocast, plan_of_layers
+from trainables.causal_lm.model.objective import autocast, plan_of_layers
 from trainables.common.experts import router_logits
 from trainables.common.precision import compute_dtype
 from trainables.common.stage_balance import StageBalance

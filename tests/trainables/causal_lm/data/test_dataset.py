@@ -16,8 +16,8 @@ from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import Dataset, prepare
-from trainables.causal_lm.tokenizer import Encoder, train_bpe
+from trainables.causal_lm.data.dataset import Dataset, prepare
+from trainables.causal_lm.data.tokenizer import Encoder, train_bpe
 from trainables.common import shared_folder
 
 TEXTS = [f"Line {i} of the story says {i * i} and {'ab' * (i % 7)}.\n" * 3 for i in range(60)]
@@ -149,10 +149,11 @@ def test_concurrent_processes_build_once(tmp_path: Path) -> None:
     pattern = write_texts(tmp_path / "in")
     code = (
         "import logging, sys; from pathlib import Path\n"
-        "from trainables.causal_lm import config, data\n"
+        "from trainables.causal_lm.config import CausalLMConfig\n"
+        "from trainables.causal_lm.data.dataset import prepare\n"
         "logging.basicConfig(level='INFO', stream=sys.stdout, format='%(message)s')\n"
-        "given = config.CausalLMConfig.model_validate_json(sys.argv[1])\n"
-        "print(data.prepare(given, Path(sys.argv[2])).key)"
+        "given = CausalLMConfig.model_validate_json(sys.argv[1])\n"
+        "print(prepare(given, Path(sys.argv[2])).key)"
     )
     given = [config_of(pattern).model_dump_json(), str(tmp_path / "cache")]
     command = [sys.executable, "-c", code, *given]

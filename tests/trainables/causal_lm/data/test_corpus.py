@@ -4,8 +4,8 @@ from pathlib import Path
 import pytest
 
 from trainables.base import Split
-from trainables.causal_lm import corpus
-from trainables.causal_lm.corpus import assign_splits, open_corpus
+from trainables.causal_lm.data import corpus
+from trainables.causal_lm.data.corpus import assign_splits, open_corpus
 from trainables.causal_lm.data_config import DataConfig
 
 

@@ -22,8 +22,8 @@ from results.checkpoints.shards import is_sharded
 from results.export.quiet import quiet_transformers
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import Dataset
-from trainables.causal_lm.tokenizer import load_pretrained, wrap_bpe
+from trainables.causal_lm.data.dataset import Dataset
+from trainables.causal_lm.data.tokenizer import load_pretrained, wrap_bpe
 from trainables.common.lora import (
     LoRAConfig,
     has_adapter,

@@ -8,10 +8,10 @@ from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import prepare
-from trainables.causal_lm.fast_path import speed_up
-from trainables.causal_lm.model import load_model, new_model
-from trainables.causal_lm.objective import (
+from trainables.causal_lm.data.dataset import prepare
+from trainables.causal_lm.model.fast_path import speed_up
+from trainables.causal_lm.model.model import load_model, new_model
+from trainables.causal_lm.model.objective import (
     NextTokenLoss,
     next_token_loss,
     step_flops,

@@ -27,9 +27,9 @@ import tokenizers
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.corpus import Corpus, assign_splits, open_corpus
+from trainables.causal_lm.data.corpus import Corpus, assign_splits, open_corpus
+from trainables.causal_lm.data.tokenizer import Encoder, pretrained_encoder, train_bpe
 from trainables.causal_lm.data_config import not_default
-from trainables.causal_lm.tokenizer import Encoder, pretrained_encoder, train_bpe
 from trainables.client import Rows
 from trainables.common.shared_folder import publish
 

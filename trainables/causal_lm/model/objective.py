@@ -15,15 +15,15 @@ from torch.nn import functional as F
 
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import Tokens
-from trainables.causal_lm.fast_path import (
+from trainables.causal_lm.data.dataset import Tokens
+from trainables.causal_lm.layouts.rules import CUT_BETWEEN_LAYERS
+from trainables.causal_lm.model.fast_path import (
     CAUSAL,
     hidden_states,
     is_fast,
     output_weight,
     speed_up,
 )
-from trainables.causal_lm.layouts.rules import CUT_BETWEEN_LAYERS
 from trainables.client import Rows
 from trainables.common.cross_entropy import (
     IGNORED,
