@@ -202,7 +202,7 @@ HOSTILE_ROWS: dict[str, Row] = {
     ),
     "I3": row_of_tests(
         "the start of workers is no trial's time",
-        "tests/trainables/launch/test_broker.py::test_events_carry_how_long_the_attempt_waited",
+        "tests/trainables/launch/broker/test_broker.py::test_events_carry_how_long_the_attempt_waited",
         "tests/tuning/resources/test_budget.py"
         "::test_start_of_workers_counts_in_budgets_and_not_in_a_trials_seconds",
         "tests/ray/test_lanes.py::test_trials_start_no_process_of_ray_tune",
