@@ -47,7 +47,7 @@ PRIVATE: dict[str, str] = {
     "optuna.trial:Trial._trial_id": "attribute",
     "optuna.trial:FrozenTrial._trial_id": "attribute",
     "optuna.distributions:BaseDistribution._contains": "(self, param_value_in_internal_repr)",
-    # search/sequences.py seeds one random sampler anew for each proposal.
+    # search/sequences.py seeds one random sampler again for each proposal.
     "optuna.samplers:RandomSampler._rng": "attribute",
     "optuna._transform:_SearchSpaceTransform.bounds": "attribute",
     "optuna._transform:_SearchSpaceTransform.untransform": "(self, trans_params)",

@@ -36,7 +36,7 @@ _THREADS = 8
 _TRIES = 3
 _GROWING = (".jsonl", ".journal", ".log")
 _LEFT_OUT = re.compile(r"ray|inbox|owner\.lock.*|records\.jsonl")
-"""Names in the sweep folder: caches, commands, the owner, and a log that a restore begins anew."""
+"""Names in the sweep folder: caches, commands, the owner, and a log that a restore writes again."""
 _UNSAVED = re.compile(r"\..*|processes\.lock|.*\.damaged")
 """Names at any depth: temporary files, locks, and checkpoints that were found damaged."""
 

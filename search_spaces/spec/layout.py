@@ -71,9 +71,9 @@ class LayoutSpec(Section):
     schedule: Schedule | None = Field(
         None,
         description="With pp: the order in which ranks compute the microbatches: gpipe (all "
-        "forward, then all backward), 1f1b (in turns, with less memory; the default), interleaved "
-        "(in turns, with two stages per rank), or zero_bubble (interleaved, and gradients of "
-        "weights when a rank would wait).",
+        "forward, then all backward), 1f1b (one of each, with less memory; the default), "
+        "interleaved (1f1b with two stages per rank), or zero_bubble (interleaved, and gradients "
+        "of weights when a rank would wait).",
     )
     microbatches: int | None = Field(
         None,

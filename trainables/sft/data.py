@@ -44,7 +44,7 @@ from trainables.sft.rows import REPAIR, BadRow, Conversation
 from trainables.sft.start import StartConfig
 
 SHAPES = 8
-"""Lengths to which compiled batches of separate conversations are cut: each is compiled anew."""
+"""Lengths to which compiled batches of separate conversations are cut: each is compiled."""
 VERSION = 1
 """Version of the packing; raise it with any change of code that changes the arrays."""
 Flags = npt.NDArray[np.bool_]

@@ -48,7 +48,7 @@ class Rehearsal:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Take the time of a phase; what a user can mend is a problem, not an exception."""
+        """Take the time of a phase; what a user can repair is a problem, not an exception."""
         begun = time.monotonic()
         try:
             yield

@@ -83,7 +83,7 @@ class Journal(JournalFileBackend):
         if self._pending is None:
             yield from super().read_logs(log_number_from)
             return
-        if self._first is None:  # the file may have entries that nobody has read
+        if self._first is None:  # the file may have entries that were not read yet
             known = list(super().read_logs(log_number_from))
             self._first = log_number_from + len(known)
             yield from known

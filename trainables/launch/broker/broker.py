@@ -224,7 +224,7 @@ class Broker:
         return self._handed_out(key, attempt, await attempt.events.get())
 
     def _take_event(self, key: str) -> Event | None:
-        """Remove an attempt's next event; None if `next_event` has it, or nobody waits for it."""
+        """Remove an attempt's next event; None if `next_event` has it, or there is none."""
         attempt = self._attempts.get(key)
         if attempt is None or attempt.is_stopped or attempt.events.empty():
             return None

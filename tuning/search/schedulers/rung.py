@@ -15,7 +15,7 @@ _Place = tuple[float, int, str]
 class Rung:
     """The scores of trials at a rung, and their order: best first; ties in order of arrival.
 
-    With several objectives every new trial can change the order of all others, so it is made anew.
+    With several objectives every new trial can change the order of all others, so it is made again.
     """
 
     def __init__(self) -> None:
