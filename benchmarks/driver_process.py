@@ -70,7 +70,7 @@ def use_fake_lanes(settings: Settings) -> None:
 
 def time_proposals(proposals: list[tuple[float, float]]) -> None:
     """Append when each proposal was made (Unix seconds), and the seconds that it took."""
-    from tuning.search.study import SweepStudy
+    from tuning.search.study.study import SweepStudy
 
     ask = SweepStudy.ask
 

@@ -18,7 +18,7 @@ from tuning.controller.session import restore
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.create import create_sweep
 from tuning.search.schedulers import Decision
-from tuning.search.study import SweepStudy
+from tuning.search.study.study import SweepStudy
 
 STEPS = 9
 

@@ -23,7 +23,7 @@ from tuning.controller.resources.forecast import Forecast, TrialCost, forecast, 
 from tuning.controller.resources.placement import Node, compute_placement
 from tuning.controller.sweep_dir.folder import SweepState, record_session_time, write_state
 from tuning.search.schedulers import Decision
-from tuning.search.study import SweepStudy
+from tuning.search.study.study import SweepStudy
 
 HOUR = 3600.0
 PRICES = PricesSpec(cpu_hour=0.5, gpu_hour=2.0, currency="EUR")

@@ -36,7 +36,7 @@ from search_spaces.files import read_regular
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
 from tuning.search.seeds import derive_seed
-from tuning.search.study import SweepStudy
+from tuning.search.study.study import SweepStudy
 
 _ATTEMPT, _TRIAL = re.compile(r"attempt_(\d+)"), re.compile(r"t(\d{4,})")
 REBUILT = "rebuilt from the study and the reports"

@@ -16,8 +16,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal._storage import JournalOperation
 from optuna.trial import TrialState
 
-from tuning.search.journal import Journal
 from tuning.search.optuna_space import Sampled
+from tuning.search.study.journal import Journal
 
 
 class UnreadTrials:

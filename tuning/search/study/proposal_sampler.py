@@ -11,12 +11,12 @@ from optuna.trial import TrialState as OptunaState
 from search_spaces.spec.search import SearchSpec
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.evidence import Evidence, ScoreCurve, TrialEvidence
-from tuning.search.history import History
 from tuning.search.optuna_space import OptunaSpace
-from tuning.search.proposed import Proposed
 from tuning.search.schedulers.base import comparison_steps
 from tuning.search.searchers import BLIND, READS_VALUES, UNIQUE, make_sampler
 from tuning.search.seeds import derive_seed
+from tuning.search.study.history import History
+from tuning.search.study.proposed import Proposed
 from tuning.search.transfer.informed_study import InformedStudy
 
 

@@ -13,8 +13,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
-from tuning.search.journal import Journal
-from tuning.search.unread_trials import UnreadTrials
+from tuning.search.study.journal import Journal
+from tuning.search.study.unread_trials import UnreadTrials
 
 SAMPLED = {
     "x": (0.25, FloatDistribution(0, 1)),

@@ -19,18 +19,18 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.search.auto_searcher import resolve_search
 from tuning.search.compatibility import compatible_params
 from tuning.search.evidence import ScoreCurves
-from tuning.search.history import MOST_TRIALS, History
-from tuning.search.journal import Journal
-from tuning.search.listed_points import ListedPoints
 from tuning.search.models.regret import RegretBound
 from tuning.search.optuna_space import OptunaSpace
-from tuning.search.outcomes import STATES, Outcomes
-from tuning.search.proposal_sampler import ProposalSampler
 from tuning.search.schedulers.base import comparison_steps
 from tuning.search.searchers import BLIND
+from tuning.search.study.history import MOST_TRIALS, History
+from tuning.search.study.journal import Journal
+from tuning.search.study.listed_points import ListedPoints
+from tuning.search.study.outcomes import STATES, Outcomes
+from tuning.search.study.proposal_sampler import ProposalSampler
+from tuning.search.study.unread_trials import UnreadTrials
 from tuning.search.transfer.findings import Finding, Findings
 from tuning.search.transfer.informed_study import InformedStudy
-from tuning.search.unread_trials import UnreadTrials
 
 _TAG = "command"
 

@@ -9,7 +9,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 
 from tests.tuning.call_costs import costs
-from tuning.search.journal import Journal
+from tuning.search.study.journal import Journal
 
 
 def study_in(backend: JournalFileBackend) -> optuna.Study:
