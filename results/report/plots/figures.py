@@ -13,8 +13,8 @@ from results.analysis.leaderboard import TrialSummary
 from results.analysis.pareto import non_dominated
 from results.analysis.replicates import Curve
 from results.analysis.selection import selection_objectives
-from results.report.axes import Axis, axes, text, whole_ticks
-from results.report.colours import BEST, METHODS, RUNG, STATES
+from results.report.plots.axes import Axis, axes, text, whole_ticks
+from results.report.plots.colours import BEST, METHODS, RUNG, STATES
 from results.report.sweep_data import SweepData
 
 MAX_CURVES, MAX_POINTS = 300, 100

@@ -5,8 +5,8 @@ from __future__ import annotations
 import plotly.graph_objects as go
 
 from results.analysis.phases import add, bottleneck
-from results.report.colours import PHASE
-from results.report.figures import blank
+from results.report.plots.colours import PHASE
+from results.report.plots.figures import blank
 from results.report.sweep_data import SweepData
 
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import plotly.graph_objects as go
 
 from results.records.trial import Attempt, TrialRecord, TrialState
-from results.report.axes import text
-from results.report.colours import IDLE, STARTING, STATES
-from results.report.figures import blank
+from results.report.plots.axes import text
+from results.report.plots.colours import IDLE, STARTING, STATES
+from results.report.plots.figures import blank
 from results.report.sweep_data import SweepData
 from results.report.time_units import unit_for
 

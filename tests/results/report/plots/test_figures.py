@@ -3,7 +3,7 @@
 import plotly.graph_objects as go
 import pytest
 
-from results.report import figures
+from results.report.plots import figures
 from results.report.sweep_data import SweepData
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from results.report.axes import ABSENT, axes, parameter_axis
+from results.report.plots.axes import ABSENT, axes, parameter_axis
 from search_spaces.domains.domain import Domain
 
 
