@@ -41,11 +41,11 @@ def plan(
     Example: tune plan search_spaces/llm.yaml
     """
     from search_spaces.pipeline.loading import is_pipeline_file
-    from tuning.cli.look.pipeline import plan_pipeline
+    from tuning.cli.plan.pipeline import plan_pipeline
     from tuning.controller.ray_tune.cluster import check_cluster_auth
 
     if simulate or workers is not None:
-        from tuning.cli.look.simulation import simulate_file
+        from tuning.cli.plan.simulation import simulate_file
 
         simulate_file(file, set_, workers, asked=simulate)
         return
@@ -64,7 +64,7 @@ def _plan_sweep(
     from results.storage.probe import check_storage
     from search_spaces.loading.sweep_file import load_sweep
     from trainables.registry import resolve
-    from tuning.cli.look.space_table import rule_lines, space_table
+    from tuning.cli.plan.space_table import rule_lines, space_table
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.preflight.relative_paths import elsewhere
     from tuning.controller.ray_tune.cluster import ray_cluster
