@@ -144,7 +144,7 @@ def _timed(head: dict[str, float], name: str) -> Iterator[None]:
 
 
 def _ask_tracker(uri: str | None) -> None:
-    from results.tracking.client import check_reachable
+    from results.tracking.mlflow.client import check_reachable
 
     if uri is not None:
         check_reachable(uri)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.storage.fencing import Fence
-from results.tracking.client import PARENT_TAG, PIPELINE_TAG, connect, experiment_id, search
+from results.tracking.mlflow.client import PARENT_TAG, PIPELINE_TAG, connect, experiment_id, search
 from results.tracking.tracker import PipelineFacts
 from search_spaces.redaction import redacted
 

@@ -30,9 +30,9 @@ from results.tracking import (
     ui_command,
     ui_environment,
 )
-from results.tracking.client import connect
 from results.tracking.extras import MLFLOW_NAMES, Extras, read_extras
-from results.tracking.view import params_first, store_view
+from results.tracking.mlflow.client import connect
+from results.tracking.mlflow.view import params_first, store_view
 from results.tracking.winner import read_winner
 from search_spaces.errors import UserError
 from search_spaces.spec.prices import PricesSpec
@@ -297,7 +297,7 @@ def test_delivery_prints_nothing(sweep: SweepPaths, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[3])},
+        env={**os.environ, "PYTHONPATH": str(Path(__file__).parents[4])},
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from results.report.pipeline_data import PipelineData, StageLine
 from results.storage.fencing import Fence
-from results.tracking.client import (
+from results.tracking.mlflow.client import (
     AVERAGE_TAG,
     PARENT_TAG,
     PIPELINE_TAG,
@@ -21,8 +21,8 @@ from results.tracking.client import (
     SWEEP_TAG,
     TRIAL_TAG,
 )
-from results.tracking.flows import datasets, link_inputs, link_output, logged_model
-from results.tracking.run_store import Run, RunStore
+from results.tracking.mlflow.flows import datasets, link_inputs, link_output, logged_model
+from results.tracking.mlflow.run_store import Run, RunStore
 from results.tracking.tracker import PipelineFacts
 from search_spaces.nested import flattened
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from results.lineage import Ancestor, TrainedModel, ancestors, data_set, title_of
 from results.paths import SweepPaths
 from results.report.pipeline_data import StageLine
-from results.tracking.run_store import Run, RunStore
+from results.tracking.mlflow.run_store import Run, RunStore
 from results.tracking.winner import Winner
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from results.export.format import Runtime
 from results.export.model_card import CARD
 from results.export.quiet import quiet_exporters
 from results.export.verify import Verification, verify_export
-from results.tracking.client import connect, experiment_id
+from results.tracking.mlflow.client import connect, experiment_id
 from search_spaces.errors import UserError
 
 if TYPE_CHECKING:

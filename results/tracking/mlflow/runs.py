@@ -10,7 +10,8 @@ from results.analysis.cost import cost_shares
 from results.records.trial import Report, TrialRecord, TrialState
 from results.storage.fencing import Fence
 from results.tracking.averages import Average
-from results.tracking.client import (
+from results.tracking.extras import Extras
+from results.tracking.mlflow.client import (
     AVERAGE_TAG,
     NOTE_TAG,
     PARENT_TAG,
@@ -18,9 +19,8 @@ from results.tracking.client import (
     SWEEP_TAG,
     TRIAL_TAG,
 )
-from results.tracking.extras import Extras
-from results.tracking.flows import link_output, logged_model, store_files
-from results.tracking.run_store import Run, RunStore, mlflow_name
+from results.tracking.mlflow.flows import link_output, logged_model, store_files
+from results.tracking.mlflow.run_store import Run, RunStore, mlflow_name
 from results.tracking.tracker import Ending, SweepFacts
 from results.tracking.winner import Winner
 from search_spaces.nested import flattened

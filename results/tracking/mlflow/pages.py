@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
-from results.tracking.client import QUIET, SWEEP_TAG, TRIAL_TAG, connect, search
+from results.tracking.mlflow.client import QUIET, SWEEP_TAG, TRIAL_TAG, connect, search
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
@@ -88,7 +88,7 @@ def experiment_url(base: str, uri: str, experiment: str, view: str | None = None
     """Address of the page of an experiment; the start page when there is none.
 
     Args:
-        view: key of a view, see `results.tracking.view`.
+        view: key of a view, see `results.tracking.mlflow.view`.
 
     Raises:
         UserError: the server does not answer, or not as one of MLflow.
@@ -105,11 +105,11 @@ def ui_command(artifact_root: Path, host: str, port: int) -> list[str]:
 
     `ui_environment` passes the store's address: it may hold a password, which a command line
     would show to every user of the machine. The server only answers requests to this host, and of
-    web pages only its own (`results.tracking.own_origin`).
+    web pages only its own (`results.tracking.mlflow.own_origin`).
     """
     hosts = ",".join(f"{name}:{port}" for name in dict.fromkeys([host, "localhost"]))
     where = ["--host", host, "--port", str(port), "--allowed-hosts", hosts, "--workers", "1"]
-    where += ["--uvicorn-opts", "--http results.tracking.own_origin:protocol"]
+    where += ["--uvicorn-opts", "--http results.tracking.mlflow.own_origin:protocol"]
     artifacts = ["--default-artifact-root", artifact_root.absolute().as_uri()]
     return [sys.executable, "-m", "mlflow", "server", *where, *artifacts, "--no-serve-artifacts"]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.backup.base import SavedRun
-from results.tracking.client import (
+from results.tracking.mlflow.client import (
     AVERAGE_TAG,
     PARENT_TAG,
     STOPPED_TAG,
