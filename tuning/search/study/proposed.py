@@ -11,7 +11,8 @@ from typing import Any
 
 from optuna.trial import FrozenTrial
 
-from tuning.search.optuna_space import OptunaSpace, only_sample
+from tuning.search.optuna_domains import only_sample
+from tuning.search.optuna_space import OptunaSpace
 
 
 class Proposed:
