@@ -15,8 +15,6 @@ from results.records.machines import Machine
 from results.records.record_log import write_logged
 from results.records.reports import Report as Report
 from results.records.reports import ReportChain, read_chain, read_known_chain
-from results.records.reports import append_report as append_report
-from results.records.reports import read_new_reports as read_new_reports
 from results.records.reports import read_reports as read_reports
 from results.trial_paths import TrialPaths
 from search_spaces.checksum import add_json_checksum, json_is_intact

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Protocol
 
 from results.paths import SweepPaths
-from results.records.trial import Report, TrialRecord, read_new_reports, read_trial
+from results.records.reports import read_new_reports
+from results.records.trial import Report, TrialRecord, read_trial
 from results.storage.fencing import Fence, NullFence, OwnershipLostError
 from results.tracking.averages import Average, read_averages
 from results.tracking.delivered import Delivered

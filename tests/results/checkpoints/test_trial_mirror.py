@@ -13,7 +13,8 @@ import pytest
 
 from results.checkpoints.commit import newest_intact
 from results.checkpoints.trial_mirror import OWNER, MirrorLocation, OwnershipTakenError, TrialMirror
-from results.records.trial import Report, append_report, read_reports
+from results.records.reports import append_report
+from results.records.trial import Report, read_reports
 from results.storage.object_store import ContentMismatchError, ObjectStore
 from results.trial_paths import TrialPaths
 from tests.object_store import BUCKET

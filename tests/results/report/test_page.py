@@ -10,7 +10,8 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from benchmarks.cli_speed import make_sweep
-from results.records.trial import Report, append_report
+from results.records.reports import append_report
+from results.records.trial import Report
 from results.report.plots import figures
 from results.report.sweep_data import SweepData, read_sweep_data
 from results.report.sweep_page import write_report

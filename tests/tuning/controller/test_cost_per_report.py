@@ -14,7 +14,8 @@ import pytest
 from rich.console import Console
 
 from results.analysis.replicates import ReplicateGroups
-from results.records.trial import Report, TrialRecord, append_report
+from results.records.reports import append_report
+from results.records.trial import Report, TrialRecord
 from search_spaces.spec.scheduler import SchedulerSpec
 from tests.trainables.local import make_worker
 from tests.tuning.call_costs import Cost, costs
