@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from results.paths import ADAPTER_CONFIG
+from results.trial_paths import ADAPTER_CONFIG
 
 Tokens = Mapping[str, int]
 """Numbers of tokens by their text."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.simulation import simulate
 from trainables.parallel.footprint import Footprint, RankMemory

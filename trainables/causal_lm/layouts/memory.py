@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.causal_lm.layouts.rank_memory import Step, rank_memory
 from trainables.causal_lm.layouts.rules import PIPELINED, description_of
 from trainables.parallel.footprint import RankMemory

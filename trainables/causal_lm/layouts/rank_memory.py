@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.parallel.footprint import RankMemory
 
 _LOGITS_BYTES = 2**30
