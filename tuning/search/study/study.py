@@ -90,6 +90,13 @@ class SweepStudy:
         """The sweep's trials as Optuna has them, by number."""
         return self._study.get_trials(deepcopy=False)
 
+    @property
+    def sampler_trials(self) -> list[FrozenTrial]:
+        """The trials that the sampler sees: findings of other sweeps, numbered below 0, then the
+        sweep's own.
+        """
+        return self._informed.get_trials(deepcopy=False)
+
     def set_findings(self, found: Sequence[Finding]) -> None:
         """Show the sampler findings of other sweeps, from the next proposal on."""
         self._informed.findings = Findings(self._spec, self._space, found)
