@@ -167,6 +167,18 @@ def test_lost_machine_leaves_the_largest_layout_that_fits(tmp_path: Path) -> Non
     assert (again.trial_id, again.workers, again.layout_on(1)) == (job.trial_id, 1, Layout())
 
 
+def test_trial_that_needs_more_workers_than_there_are_is_named(tmp_path: Path) -> None:
+    sweep = elastic(tmp_path, [LARGE], 1)
+    job = sweep.begin()
+    sweep.pool.up = 0
+    sweep.workers.on_start_failed(job, "timed out")
+    assert sweep.run.gave_up
+    assert sweep.run.problem == (
+        "no trial can start: t0000 with layout {dp_shard: 2} needs 2 CPUs (2 x 1 CPU), and 1 of 2 "
+        "workers fit 1 CPU on 1 machine; timed out"
+    )
+
+
 def test_trial_does_not_move_where_no_larger_layout_works(tmp_path: Path) -> None:
     sweep = elastic(tmp_path, [SMALL], 2)
     job = sweep.begin()
