@@ -12,6 +12,7 @@ import pytest
 from search_spaces.spec.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.simulation import simulate
+from trainables.common.experts import ExpertsConfig
 from trainables.parallel.footprint import Footprint, RankMemory
 from trainables.registry import resolve
 
@@ -36,6 +37,31 @@ LAYOUTS = (
     Layout(tp=2, pp=2),
 )
 
+EXPERTS = ExpertsConfig(count=8, per_token=2)
+EXPERT_LAYOUTS = (
+    Layout(),
+    Layout(dp_replicate=2),
+    Layout(dp_shard=2),
+    Layout(dp_shard=16),  # more ranks than experts, of which none is cut
+    Layout(dp_replicate=2, dp_shard=2),
+    Layout(cp=2),
+    Layout(pp=2),
+    Layout(dp_shard=2, pp=2),
+)
+WITH_EXCHANGE = (
+    Layout(dp_shard=2, ep=2),
+    Layout(dp_shard=4, ep=2),
+    Layout(dp_replicate=2, dp_shard=2, ep=2),
+    Layout(cp=2, ep=2),
+    Layout(tp=2),
+    Layout(tp=2, ep=2),
+    Layout(dp_shard=2, tp=2),
+    Layout(dp_shard=2, tp=2, ep=4),
+    Layout(dp_shard=2, pp=2, ep=2),
+    Layout(tp=2, pp=2),
+)
+"""Layouts on which experts get tokens of other ranks."""
+
 
 def simulated(config: CausalLMConfig, layout: Layout) -> Footprint:
     """The rank that needs most."""
@@ -53,7 +79,7 @@ def check(config: CausalLMConfig, layout: Layout) -> None:
     assert found.peak == pytest.approx(real.peak, rel=NEAR)
 
 
-def draw(layout: Layout, seed: int) -> CausalLMConfig:
+def draw(layout: Layout, seed: int, *, experts: bool = False) -> CausalLMConfig:
     """A configuration that works on a layout."""
     rng = random.Random(seed)
     while True:
@@ -70,6 +96,14 @@ def draw(layout: Layout, seed: int) -> CausalLMConfig:
             "activation_checkpointing": rng.random() < 0.3,
             "micro_batch_size": rng.choice([None, 4]) if layout.pp == 1 else None,
         }
+        if experts:
+            given["hidden_size"] //= 2
+            given["intermediate_size"] = rng.choice([None, 64])
+            given["experts"] = {
+                "count": rng.choice([4, 16]),
+                "per_token": rng.choice([1, 2, 4]),
+                "balance": rng.choice([0.0, 0.01]),
+            }
         config = CausalLMConfig.model_validate(given)
         if config.validate_layout(layout) is None:
             return config
@@ -85,6 +119,24 @@ def test_copy_and_shards(layout: Layout) -> None:
 def test_any_layout(layout: Layout) -> None:
     for seed in range(2):
         check(draw(layout, seed), layout)
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(dp_shard=2)], ids=str)
+def test_experts(layout: Layout) -> None:
+    check(CausalLMConfig(hidden_size=128, batch_size=16, experts=EXPERTS), layout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", EXPERT_LAYOUTS, ids=str)
+def test_experts_on_any_layout(layout: Layout) -> None:
+    for seed in range(2):
+        check(draw(layout, seed, experts=True), layout)
+
+
+@pytest.mark.layouts
+@pytest.mark.parametrize("layout", WITH_EXCHANGE, ids=str)
+def test_experts_with_tokens_of_other_ranks(layout: Layout) -> None:
+    check(draw(layout, 0, experts=True), layout)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
@@ -126,7 +178,7 @@ def test_model_of_a_folder(tmp_path: Path) -> None:
 
 
 def test_what_is_not_known() -> None:
-    for given in ({"experts": {"count": 4}}, {"tokenizer": "a/hub"}, {"model_name_or_path": "hub"}):
+    for given in ({"tokenizer": "a/hub"}, {"model_name_or_path": "hub"}):
         config = CausalLMConfig.model_validate(given)
         assert config.layout_memory(Layout(), on_gpu=False) is None
     teacher = resolve("distill").Config.model_validate({"teacher": {"hidden_size": 32}})

@@ -191,7 +191,10 @@ def test_trial_does_not_move_where_no_larger_layout_works(tmp_path: Path) -> Non
         ("resources.memory_per_worker=0.001", "no layout of 2 workers fits the 1.02 MiB of a"),
         ("resources.memory_per_worker=null", "auto needs the memory of a worker, and this machine"),
         ("resources.workers=1", "has no effect with one worker"),
-        ("fixed.experts={count: 4}", "auto does not know the memory of this causal_lm; write the"),
+        (
+            "fixed.tokenizer=a/hub",
+            "auto does not know the memory of this causal_lm; write the axes",
+        ),
         ("resources.layout=aut", "no layout 'aut' (did you mean 'auto'?)"),
     ],
 )

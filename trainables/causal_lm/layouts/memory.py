@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from search_spaces.spec.layout import Layout
+from trainables.causal_lm.layouts.mlp_memory import Experts
 from trainables.causal_lm.layouts.rank_memory import Step, rank_memory
 from trainables.causal_lm.layouts.rules import PIPELINED, description_of
 from trainables.parallel.footprint import RankMemory
 
 
 def layout_memory(config: Any, layout: Layout, *, on_gpu: bool) -> RankMemory | None:
-    """What the rank needs that needs most; None for a model that is not a plain Llama.
+    """What the rank needs that needs most; None for a model that is not known here.
 
     Args:
         config: a `CausalLMConfig`.
@@ -19,7 +20,7 @@ def layout_memory(config: Any, layout: Layout, *, on_gpu: bool) -> RankMemory | 
         on_gpu: whether they have GPUs.
     """
     shape = _shape(getattr(config, "start", None) or config)
-    if shape is None or config.experts is not None or config.lora is not None:
+    if shape is None or config.lora is not None:
         return None
     step = Step(
         **shape,
@@ -38,9 +39,10 @@ def layout_memory(config: Any, layout: Layout, *, on_gpu: bool) -> RankMemory | 
 
 def _shape(config: Any) -> dict[str, Any] | None:
     """Sizes of a model; None if files would have to be read that are not here, or it is another."""
-    if config.experts is not None or config.tokenizer is not None:
+    if config.tokenizer is not None:
         return None
     if config.model_name_or_path is None:
+        experts = config.experts
         return {
             "width": config.hidden_size,
             "mlp": config.mlp_size,
@@ -49,6 +51,7 @@ def _shape(config: Any) -> dict[str, Any] | None:
             "layers": config.num_layers,
             "vocab": config.vocab_size,
             "tied": True,
+            "experts": experts and Experts(experts.count, experts.per_token, experts.balance > 0),
         }
     told = description_of(config.model_name_or_path)
     if told.get("model_type") not in PIPELINED:

@@ -7,8 +7,10 @@ The terms are those of `transformers` on tensors without content, where most are
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from search_spaces.spec.layout import Layout
+from trainables.causal_lm.layouts.mlp_memory import Experts, Mlp
 from trainables.parallel.footprint import RankMemory
 
 _LOGITS_BYTES = 2**30
@@ -32,6 +34,7 @@ class Step:
         recomputes: whether a block's activations are computed again in the backward pass.
         optimizer: its name.
         on_gpu: whether ranks that compute whole layers have the kernels of a GPU.
+        experts: in place of each MLP; None: there are none.
     """
 
     width: int
@@ -49,6 +52,7 @@ class Step:
     recomputes: bool
     optimizer: str
     on_gpu: bool
+    experts: Experts | None = None
 
 
 def rank_memory(step: Step, layout: Layout, stage: int) -> RankMemory:
@@ -95,7 +99,7 @@ class _Rank:
     def _is_last(self) -> bool:
         return self.stage == self.layout.pp - 1
 
-    @property
+    @cached_property
     def _layers(self) -> int:
         """Of all its stages: as of `layers_of_stages`, the first ranks have one more."""
         layers, ranks = self.step.layers, self.layout.pp
@@ -110,14 +114,19 @@ class _Rank:
             return min(self.layout.num_microbatches, self.layout.pp - self.stage)
         return self.layout.num_microbatches
 
-    @property
+    @cached_property
+    def _mlp(self) -> Mlp:
+        step = self.step
+        return Mlp(step.width, step.mlp, step.experts, self.layout, half=step.half)
+
+    @cached_property
     def _block_matrices(self) -> int:
         """Weights of the matrices of one block, on this rank before `dp_shard` cuts them."""
         step = self.step
         attention = 2 * step.width**2 * (1 + step.kv_heads / step.heads)
-        return int(attention + 3 * step.width * step.mlp) // self.layout.tp
+        return int(attention) // self.layout.tp + self._mlp.in_block
 
-    @property
+    @cached_property
     def _embedding(self) -> int:
         """Of each matrix of tokens that is on this rank, gathered."""
         return 4 * self.step.vocab * self.step.width // self.layout.tp * self._ends
@@ -128,16 +137,16 @@ class _Rank:
         both = self._is_first and self._is_last and not self.step.tied
         return 2 if both else int(self._is_first or self._is_last)
 
-    @property
+    @cached_property
     def _block(self) -> int:
         """Float32 bytes of the weights of one block, gathered."""
         return 4 * (self._block_matrices + 2 * self.step.width)
 
-    @property
+    @cached_property
     def _weights(self) -> int:
         norm = 4 * self.step.width * self._is_last
         whole = self._layers * self._block + self._embedding + norm
-        return whole // self.layout.weight_parts
+        return whole // self.layout.weight_parts + self._layers * self._mlp.kept
 
     @property
     def _optimizer(self) -> int:
@@ -150,11 +159,12 @@ class _Rank:
         """Gradients of DistributedDataParallel, which has a copy of its own."""
         return self._weights if self.layout.num_ranks > 1 and not self.layout.shares_model else 0
 
-    @property
+    @cached_property
     def _earlier(self) -> int:
         """Gradients that are there before the last part of the batch is computed."""
         if self.layout.pp > 1:  # FSDP2 cuts them after the last part
-            return self._weights * self.layout.weight_parts
+            whole = (self._weights - self._layers * self._mlp.kept) * self.layout.weight_parts
+            return whole + self._layers * 4 * self._mlp.apart
         several = self._samples < self.step.batch // self.layout.data_parallel
         return self._bucket + self._weights * several
 
@@ -182,7 +192,7 @@ class _Rank:
         """Bytes of a gradient before it is cut."""
         return self._width if self._gathers else 4
 
-    @property
+    @cached_property
     def _samples(self) -> int:
         """Sequences that the rank computes at once."""
         samples = self.step.batch // self.layout.data_parallel
@@ -190,7 +200,7 @@ class _Rank:
             return samples // self.layout.num_microbatches
         return min(samples, self.step.micro or samples)
 
-    @property
+    @cached_property
     def _tokens(self) -> int:
         """Tokens that the rank computes at once."""
         return self._samples * self.step.length // self.layout.cp
@@ -200,7 +210,7 @@ class _Rank:
         """Ranks that share the activations of norms and residuals."""
         return self.layout.tp if self.layout.cuts_sequences else 1
 
-    @property
+    @cached_property
     def _gathers(self) -> bool:
         """Whether FSDP2 has the weights, also where it only averages gradients of copies."""
         return self.layout.shares_model and self.layout.weight_parts * self.layout.dp_replicate > 1
@@ -219,7 +229,7 @@ class _Rank:
             return self._layers * stream * step.width * self._tokens // self._sequence_parts
         return self._layers * self._activations
 
-    @property
+    @cached_property
     def _activations(self) -> int:
         """Activations of one layer."""
         step, tp, cp = self.step, self.layout.tp, self.layout.cp
@@ -230,12 +240,12 @@ class _Rank:
         of_norms = 12 if step.half and self._gathers else 16
         cut = 1 - 1 / self._sequence_parts
         of_width -= of_norms * cut
-        each = of_width * step.width + 4 * self._width / tp * step.mlp + 4 / tp * step.heads
+        each = of_width * step.width + 4 / tp * step.heads
         each += 8 / self._sequence_parts
         masks = self._samples if step.documents else int(cp > 1)
         mask = masks * step.length**2 // cp * self._width
         cast = 0 if self._gathers or not step.half else 2 * self._block_matrices
-        return int(self._tokens * each) + mask + cast
+        return int(self._tokens * each) + mask + cast + self._mlp.activations(self._tokens)
 
     @property
     def _loss(self) -> int:
@@ -269,13 +279,13 @@ class _Rank:
         step = self.step
         again = self._activations if step.recomputes else 0
         gathered = 3 * self._gathered_block * self._width // 4
-        gradients = 2 * self._width * (step.width + step.mlp // self.layout.tp) * self._tokens
-        return again + gathered + gradients
+        gradients = 2 * self._width * step.width * self._tokens
+        return again + gathered + gradients + self._mlp.gradients(self._tokens)
 
-    @property
+    @cached_property
     def _gathered_block(self) -> int:
         """Weights or gradients of one block before they are cut, float32; 0 if they never are."""
-        return self._block if self._gathers else 0
+        return self._block * self._gathers + 4 * self._mlp.gathered
 
     @property
     def _passed(self) -> int:
