@@ -109,6 +109,11 @@ class Layout:
         return self.dp_shard * self.model_parallel > 1
 
     @property
+    def gathers_weights(self) -> bool:
+        """Whether FSDP2 has the weights, also where it only averages gradients of copies."""
+        return self.shares_model and self.weight_parts * self.dp_replicate > 1
+
+    @property
     def cuts_weights_only(self) -> bool:
         """Whether a rank computes whole layers on its own samples, as without a layout."""
         return self.model_parallel == self.ep == 1

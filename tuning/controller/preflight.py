@@ -233,6 +233,9 @@ def _choice_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tup
     """Why `layout: auto` cannot choose for one of the configurations."""
     place: KeyPath = ("resources", "layout")
     trainable = resolve(spec.trainable)
+    if len(trainable.axes) == 1:
+        rule = f"auto has no choice: {spec.trainable} follows {trainable.axes[0]} only"
+        return [(place, f"{rule}; leave layout out")]
     if (memory := worker_memory(spec.resources)) is None:
         return [(place, NO_MEMORY)]
     for config in configs:

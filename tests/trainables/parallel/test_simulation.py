@@ -30,6 +30,7 @@ FEW = (
         "deep/pp2",
     ),
     *("moe_even/fsdp2", "moe_even/ep2", "moe_even/pp2"),
+    *("student/ddp2", "student/fsdp2"),
 )
 PROGRAM = "tests.trainables.parallel.measured"
 EXACT = {"dp_replicate", "dp_shard"}
@@ -61,6 +62,8 @@ def check(folder: Path, case: str, world: int) -> None:
     assert arithmetic is not None
     if not NOT_AUTOMATIC & given.keys():
         assert arithmetic.peak == pytest.approx(max(r["peak"] for r in ranks), rel=NEAR)
+    if case.startswith("student"):
+        return  # it cannot be simulated
     for rank, real in enumerate(ranks):
         found = simulated(case, world, rank)
         for name in ("activations", "peak"):

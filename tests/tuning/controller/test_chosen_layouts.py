@@ -195,6 +195,7 @@ def test_trial_does_not_move_where_no_larger_layout_works(tmp_path: Path) -> Non
             "fixed.tokenizer=a/hub",
             "auto does not know the memory of this causal_lm; write the axes",
         ),
+        ("trainable=dpo", "auto has no choice: dpo follows dp_replicate only; leave layout out"),
         ("resources.layout=aut", "no layout 'aut' (did you mean 'auto'?)"),
     ],
 )
