@@ -233,9 +233,6 @@ def _choice_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tup
     """Why `layout: auto` cannot choose for one of the configurations."""
     place: KeyPath = ("resources", "layout")
     trainable = resolve(spec.trainable)
-    if len(trainable.axes) == 1:
-        rule = f"auto has no choice: {spec.trainable} follows {trainable.axes[0]} only"
-        return [(place, f"{rule}; leave layout out")]
     if (memory := worker_memory(spec.resources)) is None:
         return [(place, NO_MEMORY)]
     for config in configs:
@@ -243,8 +240,11 @@ def _choice_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tup
             continue  # they are told by their own names
         checked = trainable.Config.model_validate(config)
         if checked.layout_memory(Layout(), on_gpu=memory.on_gpu) is None:
-            problem = f"auto does not know the memory of this {spec.trainable}; write the axes"
-            return [(place, problem)]
+            few = len(trainable.axes) == 1
+            advice = (
+                f"it follows {trainable.axes[0]} only; leave it out" if few else "write the axes"
+            )
+            return [(place, f"auto does not know the memory of this {spec.trainable}; {advice}")]
         if first_fitting(spec, config, memory) is None:
             return [(place, choice_of(spec, config, memory).problem)]
     return []

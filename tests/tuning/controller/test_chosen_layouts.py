@@ -195,7 +195,6 @@ def test_trial_does_not_move_where_no_larger_layout_works(tmp_path: Path) -> Non
             "fixed.tokenizer=a/hub",
             "auto does not know the memory of this causal_lm; write the axes",
         ),
-        ("trainable=dpo", "auto has no choice: dpo follows dp_replicate only; leave layout out"),
         ("resources.layout=aut", "no layout 'aut' (did you mean 'auto'?)"),
     ],
 )
@@ -207,3 +206,11 @@ def test_plan_refuses_what_cannot_be_chosen(tmp_path: Path, change: str, problem
     with pytest.raises(UserError) as e:
         preflight(load_sweep(llm, [*changes, change]))
     assert any(problem in line for line in e.value.problems), e.value.problems
+
+
+def test_plan_says_that_there_is_nothing_to_choose() -> None:
+    digits = Path(__file__).parents[3] / "search_spaces" / "digits.yaml"
+    changes = ("layout=auto", "workers=2", "memory_per_worker=4")
+    with pytest.raises(UserError) as e:
+        preflight(load_sweep(digits, [f"resources.{change}" for change in changes]))
+    assert "this digits; it follows dp_replicate only; leave it out" in "".join(e.value.problems)
