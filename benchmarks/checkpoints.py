@@ -29,8 +29,8 @@ from torch import nn
 
 from results.checkpoints.commit import newest_intact
 from results.checkpoints.retention import Retention
-from results.paths import TrialPaths
 from results.records.trial import Report
+from results.trial_paths import TrialPaths
 from trainables.checkpointing.saver import DeferredWrite, SaveFn, in_parallel
 from trainables.checkpointing.tensor_file import write_tensors
 from trainables.checkpointing.training_state import copy_tree, copy_weights

@@ -57,7 +57,7 @@ def use_virtual_machines(settings: Settings) -> None:
 def use_fake_lanes(settings: Settings) -> None:
     """Start lanes that train nothing in place of a sweep's workers."""
     from benchmarks.fake_lanes import FakeLanePool
-    from trainables.launch.ray_train import start_broker
+    from trainables.launch.broker.actor import start_broker
     from tuning.controller.ray_tune import pools
 
     def start(*_: Any, **__: Any) -> Any:
@@ -70,7 +70,7 @@ def use_fake_lanes(settings: Settings) -> None:
 
 def time_proposals(proposals: list[tuple[float, float]]) -> None:
     """Append when each proposal was made (Unix seconds), and the seconds that it took."""
-    from tuning.search.study import SweepStudy
+    from tuning.search.study.study import SweepStudy
 
     ask = SweepStudy.ask
 

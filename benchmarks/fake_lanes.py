@@ -21,8 +21,8 @@ from results.records.machines import Machine
 from results.records.reports import ReportWriter
 from results.records.trial import Report
 from trainables.job import Answer, TrialJob
-from trainables.launch.broker import Broker
-from trainables.launch.events import Leak, RankOutcome
+from trainables.launch.broker.broker import Broker
+from trainables.launch.broker.events import Leak, RankOutcome
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle

@@ -23,8 +23,8 @@ from typing import Any
 import torch
 
 from results.checkpoints.commit import newest_intact
-from results.paths import TrialPaths
 from results.records.trial import Report
+from results.trial_paths import TrialPaths
 from trainables.base import Split
 from trainables.job import Answer, TrialJob
 from trainables.launch.run_trial import run_trial

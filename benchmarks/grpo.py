@@ -74,8 +74,8 @@ def run_ours(config: dict[str, Any], seed: int, folder: Path, cache: Path) -> tu
     import torch
 
     from results.checkpoints.commit import newest_intact
-    from results.paths import TrialPaths
     from results.records.reports import Report
+    from results.trial_paths import TrialPaths
     from trainables.job import Answer, TrialJob
     from trainables.launch.run_trial import run_trial
 

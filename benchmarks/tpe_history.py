@@ -12,6 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 from statistics import mean, median
+from typing import Any
 
 import numpy as np
 
@@ -19,8 +20,8 @@ from benchmarks.machine import machine
 from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.evidence import ScoreCurves
-from tuning.search.history import MOST_TRIALS
-from tuning.search.study import SweepStudy
+from tuning.search.study.history import MOST_TRIALS
+from tuning.search.study.study import SweepStudy
 
 _ALPHA = np.array([1.0, 1.2, 3.0, 3.2])
 _A = np.array(
@@ -61,6 +62,28 @@ def spec_of(seed: int, trials: int) -> SweepSpec:
     return SweepSpec.model_validate(raw)
 
 
+def tell_value(
+    study: SweepStudy,
+    curves: ScoreCurves,
+    number: int,
+    params: dict[str, Any],
+    value: float,
+    state: TrialState,
+) -> None:
+    """End a trial of a study that minimises, after one report."""
+    curves.add(number, 1, -value)
+    record = TrialRecord(
+        id=f"t{number}",
+        number=number,
+        params=params,
+        config={},
+        seed=0,
+        created=0.0,
+        state=state,
+    )
+    study.tell(record, [(1, value)])
+
+
 def run(seed: int, trials: int, most: int) -> tuple[list[float], list[float]]:
     """The values of all trials, and the CPU seconds of each proposal."""
     values, seconds, curves = list[float](), list[float](), ScoreCurves()
@@ -71,17 +94,7 @@ def run(seed: int, trials: int, most: int) -> tuple[list[float], list[float]]:
             number, params = study.ask(curves)
             seconds.append(time.process_time() - began)
             value = hartmann6(np.array([params[f"x{i}"] for i in range(6)]))
-            curves.add(number, 1, -value)
-            record = TrialRecord(
-                id=f"t{number}",
-                number=number,
-                params=params,
-                config={},
-                seed=0,
-                created=0.0,
-                state=TrialState.COMPLETED,
-            )
-            study.tell(record, [(1, value)])
+            tell_value(study, curves, number, params, value, TrialState.COMPLETED)
             values.append(value)
     return values, seconds
 

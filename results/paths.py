@@ -1,145 +1,17 @@
-"""Names of all files in a sweep folder. No other module spells them out."""
+"""Names of all files in a sweep folder; `trial_paths` has those of its trials.
+
+No other module spells them out.
+"""
 
 from __future__ import annotations
 
-import hashlib
 import os
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-LINEAGE = "lineage.json"
-"""File of a checkpoint with the digest of the weights from which the trial started."""
-ADAPTER = "adapter_model.safetensors"
-"""File of a checkpoint that holds an adapter (LoRA) instead of a whole model."""
-ADAPTER_CONFIG = "adapter_config.json"
-"""File beside it that says how the adapter changes which model."""
-
-_STEP = re.compile(r"step_(\d{8,})")
-
-
-@dataclass(frozen=True)
-class TrialPaths:
-    """The files of one trial: `<sweep>/trials/<trial_id>/`."""
-
-    root: Path
-
-    @property
-    def sweep(self) -> SweepPaths:
-        """The sweep of the trial."""
-        return SweepPaths(self.root.parent.parent)
-
-    @property
-    def record(self) -> Path:
-        """`trial.json`: configuration, seed, state, attempts, why it ended."""
-        return self.root / "trial.json"
-
-    @property
-    def reports(self) -> Path:
-        """`reports.jsonl`: append-only, one report per line, each bound to the one before it."""
-        return self.root / "reports.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the committed checkpoints."""
-        return self.root / "checkpoints"
-
-    def checkpoint(self, step: int) -> Path:
-        """Folder of one step's checkpoint."""
-        return self.checkpoints / f"step_{step:08d}"
-
-    def checkpoint_steps(self) -> list[int]:
-        """Steps that have a committed checkpoint folder (not verified), ascending."""
-        if not self.checkpoints.is_dir():
-            return []
-        found = (_STEP.fullmatch(p.name) for p in self.checkpoints.iterdir())
-        return sorted(int(m.group(1)) for m in found if m)
-
-    def model(self, step: int) -> Path:
-        """Folder with the whole model of a checkpoint in shards, or in user code's own format."""
-        return self.root / "models" / f"step_{step:08d}"
-
-    def answers(self, step: int) -> Path:
-        """What a language model wrote at a report, a JSON object per line."""
-        return self.root / "answers" / f"step_{step:08d}.jsonl"
-
-    @property
-    def logs(self) -> Path:
-        """Folder of the logs, with one folder per attempt."""
-        return self.root / "logs"
-
-    def attempt(self, number: int) -> Path:
-        """Folder of one attempt's logs. Creating it claims the attempt number."""
-        return self.logs / f"attempt_{number:04d}"
-
-    def log(self, attempt: int, rank: int) -> Path:
-        """What one rank of one attempt printed."""
-        return self.attempt(attempt) / f"rank_{rank}.log"
-
-    def rank_logs(self) -> list[tuple[int, Path]]:
-        """Rank and log of each worker of the newest attempt, by rank."""
-        newest = max(self.logs.glob("attempt_*/"), key=lambda folder: folder.name, default=None)
-        logs = newest.glob("rank_*.log") if newest else ()
-        return sorted((int(log.stem.removeprefix("rank_")), log) for log in logs)
-
-    def processes(self, attempt: int) -> Path:
-        """Lock of one attempt, which each of its processes holds until it ends."""
-        return self.attempt(attempt) / "processes.lock"
-
-    def environment(self, attempt: int) -> Path:
-        """Code, data, versions and hardware of one attempt."""
-        return self.attempt(attempt) / "environment.json"
-
-    def samples(self, attempt: int, rank: int = 0) -> Path:
-        """What one rank of one attempt used, and where its time went; one sample per line."""
-        return self.attempt(attempt) / f"system_rank_{rank}.jsonl"
-
-    def checkpoint_times(self, attempt: int) -> Path:
-        """How long each checkpoint of one attempt took to save or to load; one per line."""
-        return self.attempt(attempt) / "checkpoints.jsonl"
-
-    @property
-    def ray_train(self) -> Path:
-        """Folder of Ray Train's runs, for user code written for its public API."""
-        return self.root / "ray_train"
-
-    def ray_train_attempt(self, number: int) -> Path:
-        """Ray Train's run folder of one attempt. Runs of a machine share folders by its name."""
-        digest = hashlib.sha256(str(self.root).encode()).hexdigest()[:8]
-        return self.ray_train / f"{self.root.name}-{digest}-attempt_{number:04d}"
-
-    def ray_train_attempts(self) -> list[Path]:
-        """Ray Train's run folders, oldest first, those of a moved sweep included."""
-        found = self.ray_train.glob("*attempt_*/")
-        return sorted(found, key=lambda folder: folder.name.rpartition("_")[2])
-
-    @property
-    def counts_from_zero(self) -> Path:
-        """Empty file: the first epoch that the trial's user code reports is number 0."""
-        return self.ray_train / "counts_from_zero"
-
-    def warning(self, attempt: int) -> Path:
-        """One line about a mistake that an attempt's user code probably makes; absent if none."""
-        return self.attempt(attempt) / "warning.txt"
-
-    @property
-    def work(self) -> Path:
-        """Working directory of programs, and of user code that was written for Ray Train."""
-        return self.root / "work"
-
-    def ray_train_manifest(self, folder: Path) -> Path:
-        """Manifest of a checkpoint that Ray Train owns. It lies beside that folder, not in it."""
-        return folder.with_name(f"{folder.name}.manifest.json")
-
-    def newest_checkpoint(self) -> Path | None:
-        """Folder of the newest checkpoint (not verified): our own, otherwise Ray Train's."""
-        if steps := self.checkpoint_steps():
-            return self.checkpoint(steps[-1])
-        kept = self.ray_train.glob("*attempt_*/*.manifest.json")
-        newest = max(kept, key=lambda p: p.stat().st_mtime if p.exists() else 0, default=None)
-        return newest and newest.with_name(newest.name.removesuffix(".manifest.json"))
+from results.trial_paths import TrialPaths
 
 
 @dataclass(frozen=True)
@@ -149,6 +21,11 @@ class SweepPaths:
     root: Path
     left_out: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Trials that are not read, because their record is damaged."""
+
+    @classmethod
+    def of_trial(cls, trial: TrialPaths) -> SweepPaths:
+        """The files of the sweep of a trial."""
+        return cls(trial.root.parent.parent)
 
     @property
     def name(self) -> str:

@@ -79,7 +79,7 @@ def modules(*patterns: str) -> list[str]:
     return [name for name in names if not name.endswith("__init__")]
 
 
-PAGES = modules("results/report/*.py")
+PAGES = modules("results/report/**/*.py")
 RUNTIMES = modules("results/export/runtimes/*.py")  # programs of their own
 RESULTS = [m for m in modules("results/**/*.py") if m not in {*PAGES, *RUNTIMES}]
 CONTRACT = [f"trainables.{name}" for name in ("base", "job", "worker", "registry")]

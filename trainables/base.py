@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ast
-import functools
 from collections.abc import Iterator, Mapping, Sequence
 from enum import StrEnum
-from importlib import import_module
-from importlib.util import find_spec
 from inspect import getfile
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Literal, TypeVar
@@ -17,12 +13,13 @@ from pydantic import ValidationError
 from results.checkpoints.commit import Checkpoint, CheckpointError
 from results.checkpoints.whole_model import whole_models
 from results.export.exportable import Exportable
-from results.paths import TrialPaths
-from search_spaces.spec.layout import AXES, Layout
+from results.trial_paths import TrialPaths
+from search_spaces.layout import AXES, Layout
 from search_spaces.spec.sweep import SweepSpec
 from search_spaces.spec.user_code import UserCodeSpec
 from trainables.client import Client
 from trainables.config import Problem, TrainableConfig
+from trainables.implementation import find_function, functions_of
 from trainables.runtime.source import package_root, source_digests
 from trainables.worker import Worker
 
@@ -295,30 +292,4 @@ class Trainable(Generic[C]):
         return any(method in functions_of(module) for module in self.implementation)
 
     def _call(self, method: str, *args: Any) -> Any:
-        """Call the function of that name in the first module of `implementation` that has one."""
-        for module in self.implementation:
-            if method in functions_of(module):
-                return getattr(import_module(module), method)(*args)
-        needed = _NEEDED_FOR.get(method, "")
-        raise NotImplementedError(f"{type(self).__name__} has no {method}(){needed}")
-
-
-_NEEDED_FOR = {
-    "initial": ", which averaging methods such as ties need",
-    "client": ", which federated training needs",
-    "export_hf": ", which writes the transformers form",
-}
-
-
-@functools.cache
-def functions_of(module: str) -> frozenset[str]:
-    """Names of a module's top-level functions, read from its source without importing it.
-
-    Raises:
-        ModuleNotFoundError: there is no such module, or it has no source.
-    """
-    spec = find_spec(module)
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(f"no module named '{module}'", name=module)
-    tree = ast.parse(Path(spec.origin).read_bytes())
-    return frozenset(node.name for node in tree.body if isinstance(node, ast.FunctionDef))
+        return find_function(self.implementation, method, type(self).__name__)(*args)

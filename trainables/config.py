@@ -11,9 +11,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
 
 from search_spaces.errors import suggest
+from search_spaces.layout import Layout
 from search_spaces.loading.explain import MAX_PROBLEMS
 from search_spaces.nested import show
-from search_spaces.spec.layout import Layout
 from trainables.deprecation import CONFIG, adopt_overrides, with_old_names
 from trainables.parallel.footprint import RankMemory
 

@@ -11,10 +11,11 @@ from typing import Any, Protocol
 
 from results.checkpoints.retention import Retention
 from results.checkpoints.trial_mirror import MirrorLocation
-from results.paths import TrialPaths
 from results.records.trial import Report, read_reports
+from results.trial_paths import TrialPaths
+from search_spaces.layout import Layout
 from search_spaces.spec.command import ReportFromSpec
-from search_spaces.spec.layout import DDP, Layout, LayoutSpec
+from search_spaces.spec.layout import DDP, LayoutSpec
 
 
 class Answer(StrEnum):

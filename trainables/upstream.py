@@ -5,14 +5,14 @@ each part on the installed classes, and that no other is used.
 """
 
 PRIVATE: dict[str, str] = {
-    # causal_lm/fast_path.py asks whether a model's attention is its own.
+    # causal_lm/model/fast_path.py asks whether a model's attention is its own.
     "transformers:PreTrainedConfig._attn_implementation": "attribute",
     # common/communication/exchange.py asks how long a rank waited for gradients.
     "torch.nn.parallel:DistributedDataParallel._get_ddp_logging_data": "(self)",
     "torch.nn.parallel:DistributedDataParallel._set_ddp_runtime_logging_sample_rate": (
         "(self, sample_rate)"
     ),
-    # launch/lane_trainer.py and launch/fresh/callbacks.py leave two of Ray Train's default
+    # launch/lanes/trainer.py and launch/fresh/callbacks.py leave two of Ray Train's default
     # callbacks out. The former runs the controller in the driver.
     "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer._create_default_callbacks": (
         "(self)"
@@ -65,14 +65,14 @@ PRIVATE: dict[str, str] = {
     ":WorkerGroup._collective_timeout_s": "attribute",
     "ray.train.v2._internal.execution.worker_group.worker_group"
     ":WorkerGroup._collective_warn_interval_s": "attribute",
-    # launch/lane_trainer.py replaces the scaling policy, which starts an actor for autoscalers.
+    # launch/lanes/trainer.py replaces the scaling policy, which starts an actor for autoscalers.
     "ray.train.v2._internal.execution.scaling_policy:FixedScalingPolicy": "(scaling_config)",
     "ray.train.v2._internal.execution.scaling_policy:FixedScalingPolicy.after_controller_start": (
         "(self, train_run_context)"
     ),
     "ray.train.v2._internal.execution.scaling_policy"
     ":FixedScalingPolicy._maybe_send_resource_request": "(self)",
-    # launch/lane_trainer.py starts workers without an actor for their controller.
+    # launch/lanes/trainer.py starts workers without an actor for their controller.
     "ray.train.v2._internal.execution.worker_group.worker_group"
     ":WorkerGroup._init_train_context_on_workers": (
         "(self, workers, sync_actor, train_context_args)"
@@ -94,13 +94,13 @@ PRIVATE: dict[str, str] = {
     ),
     # launch/process_group.py chooses the network interfaces before the process group starts.
     "ray.train.torch.config:_TorchBackend.on_start": "(self, worker_group, backend_config)",
-    # launch/lane_trainer.py keeps workers that cannot be reached for a moment.
+    # launch/lanes/trainer.py keeps workers that cannot be reached for a moment.
     "ray.train.v2._internal.execution.worker_group.worker_group"
     ":WorkerGroup._poll_workers_and_collect_errors": "(self, timeout)",
     "ray.train.v2._internal.execution.worker_group.poll:WorkerStatus": (
         "(running, error=None, training_report=None, return_value=None, preemption_info=None)"
     ),
-    # launch/sync_actor.py takes the place of this actor, in this module.
+    # launch/lanes/sync_actor.py takes the place of this actor, in this module.
     "ray.train.v2._internal.execution.worker_group.worker_group:SynchronizationActor": "attribute",
     "ray.train.v2._internal.execution.checkpoint.sync_actor:SynchronizationActor": (
         "(timeout_s=None, warn_interval_s=60)"
@@ -121,7 +121,7 @@ PRIVATE: dict[str, str] = {
         "(self)"
     ),
     "ray.train.v2._internal.execution.worker_group.worker_group:WorkerGroup.get_workers": "(self)",
-    # launch/ray_train.py tells a rank that died from ranks that noticed it.
+    # launch/errors.py tells a rank that died from ranks that noticed it.
     "ray.train.v2._internal.exceptions:WorkerHealthCheckFailedError.health_check_failure": (
         "attribute"
     ),
@@ -183,7 +183,7 @@ PRIVATE: dict[str, str] = {
         " checkpoint_upload_mode=<CheckpointUploadMode.SYNC: 'SYNC'>,"
         " delete_local_checkpoint_after_upload=None, checkpoint_upload_fn=None, validation=False)"
     ),
-    # launch/lane_worker.py makes a new process group over the store of the old one.
+    # launch/lanes/worker.py makes a new process group over the store of the old one.
     "torch.distributed.distributed_c10d:_get_default_store": "()",
     # runtime/global_state.py restores the hooks that a trial registers for all modules and
     # optimizers.

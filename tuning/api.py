@@ -62,7 +62,7 @@ def run(
     """
     from search_spaces.errors import UserError
     from tuning.controller.events import Interrupt
-    from tuning.controller.preflight import elsewhere
+    from tuning.controller.preflight.relative_paths import elsewhere
     from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.controller.sweep_dir.create import discard_empty_sweep
     from tuning.search.auto_scheduler import choose_scheduler
@@ -95,7 +95,7 @@ def create(
     Raises:
         UserError: a mistake in the file, or a taken name.
     """
-    from tuning.controller.preflight import preflight
+    from tuning.controller.preflight.checks import preflight
     from tuning.controller.sweep_dir.create import create_sweep
     from tuning.controller.sweep_dir.warm_start import source_sweeps
 

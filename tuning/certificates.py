@@ -1,7 +1,7 @@
 """Certificates with which the machines of a Ray cluster know each other.
 
-Ray checks both ends of a connection (`RAY_USE_TLS`): whoever has no certificate of the cluster's
-own authority can neither join it nor talk to its processes.
+Ray checks both ends of a connection (`RAY_USE_TLS`): a process without a certificate of the
+cluster's own authority can neither join it nor talk to its processes.
 """
 
 from __future__ import annotations

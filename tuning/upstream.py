@@ -47,17 +47,17 @@ PRIVATE: dict[str, str] = {
     "optuna.trial:Trial._trial_id": "attribute",
     "optuna.trial:FrozenTrial._trial_id": "attribute",
     "optuna.distributions:BaseDistribution._contains": "(self, param_value_in_internal_repr)",
-    # search/sequences.py seeds one random sampler anew for each proposal.
+    # search/sequences.py seeds one random sampler again for each proposal.
     "optuna.samplers:RandomSampler._rng": "attribute",
     "optuna._transform:_SearchSpaceTransform.bounds": "attribute",
     "optuna._transform:_SearchSpaceTransform.untransform": "(self, trans_params)",
-    # search/study.py puts trials of other sweeps into the first generation.
+    # search/study/proposal_sampler.py puts trials of other sweeps into the first generation.
     "optuna.samplers:BaseGASampler._get_generation_key": "()",
     # search/transfer/warm_cmaes.py starts CMA-ES from trials of other sweeps.
     "optuna.samplers:CmaEsSampler._source_trials": "attribute",
-    # search/journal.py drops the positions of entries that were read.
+    # search/study/journal.py drops the positions of entries that were read.
     "optuna.storages.journal:JournalFileBackend._log_number_offset": "attribute",
-    # search/unread_trials.py writes entries that Optuna reads.
+    # search/study/unread_trials.py writes entries that Optuna reads.
     "optuna.storages.journal._storage:JournalOperation.CREATE_TRIAL": "attribute",
     "optuna.storages.journal._storage:JournalOperation.SET_TRIAL_INTERMEDIATE_VALUE": "attribute",
     "optuna.storages.journal._storage:JournalOperation.SET_TRIAL_STATE_VALUES": "attribute",

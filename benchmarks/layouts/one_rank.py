@@ -10,7 +10,7 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from benchmarks.training.case import Case
 from benchmarks.training.contenders import Stopped, Windows, trial_job
 from benchmarks.training.problems import Problem
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.parallel.mesh import Mesh
 from trainables.registry import resolve
 from trainables.runtime.seeding import isolated_rng

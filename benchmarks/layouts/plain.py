@@ -26,7 +26,7 @@ from benchmarks.layouts.experts import split_experts
 from benchmarks.training.case import Case
 from benchmarks.training.contenders import Contender, Windows
 from benchmarks.training.problems import Problem
-from trainables.causal_lm.loop import optimizer_of
+from trainables.causal_lm.optimizer import optimizer_of
 from trainables.common.precision import compute_dtype
 from trainables.common.throughput import start_memory_peak
 

@@ -12,7 +12,7 @@ from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.evidence import ScoreCurves
 from tuning.search.schedulers import Decision, make_scheduler
-from tuning.search.study import SweepStudy
+from tuning.search.study.study import SweepStudy
 
 
 class Ours(Contender):

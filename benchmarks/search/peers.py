@@ -13,7 +13,7 @@ from ray.tune.search.optuna import OptunaSearch
 from benchmarks.search.simulate import Attempt, Contender
 from benchmarks.search.tasks import Task
 from search_spaces.domains.domain import Domain
-from tuning.search.optuna_space import distribution
+from tuning.search.optuna_domains import distribution
 
 
 def _distributions(task: Task) -> dict[str, optuna.distributions.BaseDistribution]:

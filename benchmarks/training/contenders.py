@@ -18,10 +18,11 @@ from benchmarks.training.case import TURN, Case, Result
 from benchmarks.training.problems import Problem, problem_of
 from benchmarks.training.turns import before_file, memory_mib
 from results.records.reports import Report
-from search_spaces.spec.layout import DDP, Layout, LayoutSpec
-from trainables.causal_lm.compilation import compiles
+from search_spaces.layout import Layout
+from search_spaces.spec.layout import DDP, LayoutSpec
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.objective import step_flops
+from trainables.causal_lm.model.compilation import compiles
+from trainables.causal_lm.model.objective import step_flops
 from trainables.client import Rows
 from trainables.common.cross_entropy import IGNORED
 from trainables.common.precision import compute_dtype

@@ -15,10 +15,10 @@ from torch.nn import functional as F
 from benchmarks.training.case import Case
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.loop import lr_schedule, optimizer_of
-from trainables.causal_lm.model import new_model
+from trainables.causal_lm.data.tokenizer import wrap_bpe
+from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.optimizer import lr_schedule, optimizer_of
 from trainables.causal_lm.task import open_task
-from trainables.causal_lm.tokenizer import wrap_bpe
 from trainables.client import Rows
 from trainables.common.cross_entropy import IGNORED
 from trainables.common.data_sampler import Sampler

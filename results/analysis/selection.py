@@ -29,7 +29,8 @@ from results.records.trial import (
     read_trials_with_reports,
 )
 from search_spaces.errors import UserError, first_few
-from search_spaces.spec.sweep import SelectSpec, SweepSpec
+from search_spaces.spec.select import SelectSpec
+from search_spaces.spec.sweep import SweepSpec
 
 Trial = tuple[TrialRecord, Sequence[Report]]
 """A trial and its reports by ascending step."""

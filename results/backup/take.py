@@ -25,17 +25,18 @@ from results.backup.base import (
 from results.checkpoints.commit import MANIFEST, Manifest
 from results.checkpoints.retention import Retention
 from results.checkpoints.streaming_hash import FileEntry, hash_file
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
 from results.records.trial import read_reports
 from results.storage.object_store import ContentMismatchError, ObjectStore
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 
 _THREADS = 8
 _TRIES = 3
 _GROWING = (".jsonl", ".journal", ".log")
 _LEFT_OUT = re.compile(r"ray|inbox|owner\.lock.*|records\.jsonl")
-"""Names in the sweep folder: caches, commands, the owner, and a log that a restore begins anew."""
+"""Names in the sweep folder: caches, commands, the owner, and a log that a restore writes again."""
 _UNSAVED = re.compile(r"\..*|processes\.lock|.*\.damaged")
 """Names at any depth: temporary files, locks, and checkpoints that were found damaged."""
 

@@ -10,8 +10,8 @@ from typing import Any, Literal
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from results.checkpoints.commit import Manifest
-from results.paths import TrialPaths
 from results.storage.atomic import read_lines
+from results.trial_paths import TrialPaths
 
 
 class CheckpointTime(BaseModel):

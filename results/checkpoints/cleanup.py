@@ -19,8 +19,8 @@ from results.checkpoints.commit import (
     verify,
     verify_all,
 )
-from results.paths import TrialPaths
 from results.storage.fault_injection import fault_point
+from results.trial_paths import TrialPaths
 
 log = logging.getLogger(__name__)
 

@@ -28,9 +28,9 @@ from results.checkpoints.streaming_hash import (
     is_hash_sidecar,
     pop_hash_sidecar,
 )
-from results.paths import TrialPaths
 from results.storage.atomic import fsync_dir, write_atomic
 from results.storage.fault_injection import fault_point
+from results.trial_paths import TrialPaths
 from search_spaces.files import read_regular
 
 log = logging.getLogger(__name__)

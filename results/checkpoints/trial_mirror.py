@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pydantic import ValidationError
 
 from results.checkpoints.commit import MANIFEST, Manifest, commit, create_staging, staging_folder
-from results.paths import TrialPaths
 from results.records.trial import read_reports
 from results.storage.atomic import append_line, parse_lines
 from results.storage.fault_injection import fault_point
 from results.storage.object_store import ContentMismatchError, ObjectStore, open_object_store
+from results.trial_paths import TrialPaths
 
 log = logging.getLogger(__name__)
 

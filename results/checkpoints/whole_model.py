@@ -15,7 +15,7 @@ from results.checkpoints.commit import (
     verify_all,
 )
 from results.checkpoints.shards import is_sharded, open_tensors, write_whole
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 
 _LEFT_OUT = ("rng_", "progress.", "communication_", MANIFEST)
 """Begins of the names of files that only a training run reads."""

@@ -28,7 +28,7 @@ FORMATS: dict[str, str] = {
 """Name after `--to` → `module:Class`. A new format is one line here.
 
 `gguf-q8_0` is what `--to gguf --quant q8_0` writes; it is no name after `--to`. `mlflow` is made of
-`onnx`: see `results.tracking.model_registry`.
+`onnx`: see `results.tracking.mlflow.model_registry`.
 """
 
 EXTRA = "tune-platform[export]"

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from results.checkpoints.checkpoint_times import CheckpointTime, parse_time
-from results.paths import TrialPaths
 from results.records.worker_samples import Sample, parse_sample, phases_of, sample_files
 from results.storage.atomic import read_new_lines
+from results.trial_paths import TrialPaths
 
 GROWING = ("system/disk_read_mb", "system/disk_written_mb")
 """Counts of a process, which begin at zero with each one."""

@@ -6,9 +6,10 @@ from collections.abc import Mapping, Sequence
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.trial import TrialRecord
 from results.storage.atomic import write_atomic
+from results.trial_paths import TrialPaths
 from search_spaces.files import read_regular
 
 _MAX_READ = 40

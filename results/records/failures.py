@@ -120,7 +120,7 @@ def classify(
     """Classify a failure.
 
     Args:
-        error: one line, made by `trainables.launch.ray_train.describe_failure`.
+        error: one line, made by `trainables.launch.errors.describe_failure`.
         log: the end of the ranks' logs.
         patterns: the user's regular expressions, searched in error and log, with their remedies.
             The first match wins, before all other rules.

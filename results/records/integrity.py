@@ -11,10 +11,11 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.record_log import RecordLog, logged_name, read_record_log
 from results.records.reports import Report, ReportChain
 from results.records.trial import TrialRecord, parse_trial
+from results.trial_paths import TrialPaths
 from search_spaces.errors import DamagedRecordsError, UserError
 from search_spaces.files import read_regular
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
-from results.paths import TrialPaths
 from results.storage.atomic import append_line
+from results.trial_paths import TrialPaths
 from search_spaces.checksum import json_is_intact
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular

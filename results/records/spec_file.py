@@ -34,7 +34,7 @@ def read_spec(paths: SweepPaths) -> SweepSpec:
 def _with_own_code(paths: SweepPaths, spec: SweepSpec) -> SweepSpec:
     """The spec with the path of code that is stored by value in this folder, which may have moved.
 
-    The name of the file has its digest: whoever trusts `sweep.yaml` trusts this content.
+    The name of the file has its digest: who trusts `sweep.yaml` trusts this content.
     """
     where, _, name = spec.trainable.rpartition(":")
     own = paths.code / Path(where).name

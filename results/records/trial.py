@@ -9,15 +9,14 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_serializer
 
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.failures import Cause, Remedy
 from results.records.machines import Machine
 from results.records.record_log import write_logged
 from results.records.reports import Report as Report
 from results.records.reports import ReportChain, read_chain, read_known_chain
-from results.records.reports import append_report as append_report
-from results.records.reports import read_new_reports as read_new_reports
 from results.records.reports import read_reports as read_reports
+from results.trial_paths import TrialPaths
 from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
@@ -246,7 +245,7 @@ class TrialRecord(_Model):
 
 def write_trial(paths: TrialPaths, record: TrialRecord) -> None:
     """Write `trial.json` atomically, and log it in `records.jsonl`."""
-    write_logged(paths.sweep, paths.record, dump_trial(record))
+    write_logged(SweepPaths.of_trial(paths), paths.record, dump_trial(record))
 
 
 def dump_trial(record: TrialRecord) -> bytes:

@@ -13,9 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from results.paths import TrialPaths
 from results.records.trial import TrialRecord
 from results.storage.atomic import read_lines
+from results.trial_paths import TrialPaths
 
 PHASES = ("start", "data", "compute", "communication", "evaluation", "checkpoint", "report")
 """Each moment of a rank is part of one of them.

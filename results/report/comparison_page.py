@@ -10,10 +10,10 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from results.analysis.comparison import SweepSummary, differences, equal_costs, goal
-from results.report.axes import text
-from results.report.colours import SWEEPS
-from results.report.figures import blank
 from results.report.page import PageSection, number, write_page
+from results.report.plots.axes import text
+from results.report.plots.colours import SWEEPS
+from results.report.plots.figures import blank
 from results.report.time_units import TimeUnit, unit_for
 
 

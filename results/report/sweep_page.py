@@ -10,16 +10,16 @@ from pathlib import Path
 from results.analysis.cost import cost_shares, total_cost
 from results.analysis.leaderboard import TrialSummary
 from results.records.trial import TrialState
-from results.report import figures
 from results.report.facts import fact_lines
 from results.report.failure_classes import failure_classes
-from results.report.inheritance import HEADER, inheritance_figure, inheritance_rows
 from results.report.page import PageSection, number, setting, write_page
-from results.report.phases import phases_figure, phases_notes
-from results.report.rungs import happenings, rungs_figure
+from results.report.plots import figures
+from results.report.plots.inheritance import HEADER, inheritance_figure, inheritance_rows
+from results.report.plots.phases import phases_figure, phases_notes
+from results.report.plots.rungs import happenings, rungs_figure
+from results.report.plots.workers import idle_share, workers_figure
 from results.report.sweep_data import Importance, SweepData
 from results.report.time_units import unit_for
-from results.report.workers import idle_share, workers_figure
 from search_spaces.errors import first_few
 
 _MAX_ROWS = 500

@@ -4,9 +4,9 @@ This is the only package that talks to MLflow. The sweep folder is the record: w
 delivered yet is delivered later, once.
 """
 
-from results.tracking.client import import_mlflow
 from results.tracking.delivery import Delivery, mlflow_tracker
-from results.tracking.pages import (
+from results.tracking.mlflow.client import import_mlflow
+from results.tracking.mlflow.pages import (
     comparison_url,
     curves_url,
     experiment_url,

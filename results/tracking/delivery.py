@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Protocol
 
 from results.paths import SweepPaths
-from results.records.trial import Report, TrialRecord, read_new_reports, read_trial
+from results.records.reports import read_new_reports
+from results.records.trial import Report, TrialRecord, read_trial
 from results.storage.fencing import Fence, NullFence, OwnershipLostError
 from results.tracking.averages import Average, read_averages
 from results.tracking.delivered import Delivered
 from results.tracking.extras import Extras, read_extras
-from results.tracking.runs import Runs
+from results.tracking.mlflow.runs import Runs
 from results.tracking.tracker import Ending, SweepFacts
 from results.tracking.winner import ReadWinner, Winner, no_winner
 from search_spaces.errors import UserError
@@ -66,7 +67,7 @@ def mlflow_tracker(
     fence: Fence = UNFENCED,
     winner: ReadWinner = no_winner,
 ) -> Delivery:
-    """Delivery of a sweep to MLflow; for the arguments see `results.tracking.runs.Runs`."""
+    """Delivery of a sweep to MLflow; for the arguments see `results.tracking.mlflow.runs.Runs`."""
     open_runs = partial(Runs, uri, artifact_root, experiment, facts, fence)
     name, destination = f"MLflow at {redact(uri)}", f"{uri} {experiment}"
     return Delivery(paths, open_runs, name, destination, fence, winner)

@@ -6,10 +6,10 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from results.paths import LINEAGE, TrialPaths
 from results.records import environment
 from results.records.trial import TrialRecord
 from results.records.worker_samples import Sample, read_samples
+from results.trial_paths import LINEAGE, TrialPaths
 from search_spaces.files import parse_json, read_regular
 
 _PREFIX = "system/"

@@ -46,19 +46,6 @@ from search_spaces.spec.select import SelectSpec
 from search_spaces.spec.tracking import NotifySpec, TrackingSpec
 from search_spaces.spec.user_code import UserCodeSpec
 
-__all__ = [
-    "ENV_FIELDS",
-    "BudgetSpec",
-    "CheckpointSpec",
-    "FailureSpec",
-    "ResourcesSpec",
-    "SchedulerSpec",
-    "SearchSpec",
-    "SelectSpec",
-    "SweepSpec",
-    "TrackingSpec",
-]
-
 ENV_FIELDS = frozenset(
     {
         ("storage",),

@@ -35,7 +35,7 @@ class TrackingSpec(Section):
 
 
 class NotifySpec(Section):
-    """Messages to you, while nobody watches the sweep."""
+    """Messages to you, while you do not watch the sweep."""
 
     on: list[Event] = Field(
         default_factory=lambda: [*_DEFAULT],
@@ -58,7 +58,7 @@ class NotifySpec(Section):
         text = original(webhook)
         if text is not None and text != f"${{{''.join(references(text))}}}":
             raise ValueError(
-                "needs the name of a variable, like ${SWEEP_WEBHOOK}: whoever knows the address "
+                "needs the name of a variable, like ${SWEEP_WEBHOOK}: anyone who knows the address "
                 "can write to you"
             )
         return webhook

@@ -78,7 +78,7 @@ ROWS = {
         f"{FULL}::test_full_disk_keeps_the_older_checkpoint",
         f"{FULL}::test_sweep_resumes_after_a_full_disk",
         f"{FAILING}::test_full_disk_stops_the_sweep_and_loses_no_trial",
-        "tests/cli/look/test_plan.py::test_plan_warns_if_the_disk_is_too_small",
+        "tests/cli/plan/test_plan.py::test_plan_warns_if_the_disk_is_too_small",
     ),
     "10": row_of_tests(
         "MLflow down, slow, failing, locked",
@@ -116,7 +116,7 @@ ROWS = {
     ),
     "14": row_of_tests(
         "a corrupt data file",
-        "tests/trainables/causal_lm/test_data.py::test_bad_data_is_skipped_or_refused",
+        "tests/trainables/causal_lm/data/test_dataset.py::test_bad_data_is_skipped_or_refused",
     ),
     "15": row_of_tests(
         "SIGTERM with a grace time",

@@ -13,12 +13,11 @@ from pathlib import Path
 import pytest
 
 from results.paths import SweepPaths
-from results.records.reports import parse_reports
+from results.records.reports import append_report, parse_reports
 from results.records.trial import (
     Report,
     TrialRecord,
     TrialState,
-    append_report,
     read_reports,
     read_trial,
     write_trial,

@@ -17,7 +17,7 @@ from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.redaction import NAMES
 from tests.cli.conftest import DIGITS, ROOT, Tune, add_checkpoint
-from tuning.controller.preflight import preflight
+from tuning.controller.preflight.checks import preflight
 
 CANARY = "canary-b2f1c0de"
 

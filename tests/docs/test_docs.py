@@ -12,7 +12,7 @@ import pytest
 import typer.main
 
 from results.checkpoints.commit import newest_intact
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.spec.scheduler import SCHEDULERS
@@ -26,7 +26,7 @@ from trainables.registry import TRAINABLES, resolve
 from trainables.user_code.loop_source import builds_trainer
 from trainables.user_code.user_loop import UserLoop
 from tuning.cli.app import make_app
-from tuning.controller.preflight import preflight
+from tuning.controller.preflight.checks import preflight
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -9,7 +9,7 @@ from pathlib import Path
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from tests.search_spaces.examples import SHIPPED
-from tuning.controller.preflight import preflight
+from tuning.controller.preflight.checks import preflight
 
 _NO_LIMIT = nullcontext()
 SCALARS = [

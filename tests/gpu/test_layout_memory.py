@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from tests.trainables.local import RecordingChannel, make_job
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.launch.probe import Finished, Steps

@@ -17,8 +17,9 @@ from typing import Any
 import pytest
 
 from results.checkpoints.commit import Manifest, verify
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, read_reports, read_trials
+from results.trial_paths import TrialPaths
 from tests.chaos.cluster import CANARY, ENV, Cluster, cluster
 from tests.chaos.invariants import lost_steps
 from tests.chaos.pytest_rows import LOST, RECOVERY_S

@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file
 
 from results.checkpoints.commit import newest_intact
-from results.paths import TrialPaths
 from results.records.spec_file import read_spec
+from results.trial_paths import TrialPaths
 from tests.ray.conftest import Tune
 from tests.threads import one_thread
 from tests.trainables.local import run_trial

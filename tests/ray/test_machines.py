@@ -10,9 +10,10 @@ from pathlib import Path
 
 import psutil
 
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.failures import Cause
 from results.records.trial import TrialRecord, TrialState
+from results.trial_paths import TrialPaths
 from tests.ray.conftest import LONGEST_S, Tune, wait_for
 from tests.ray.machines import Machines
 

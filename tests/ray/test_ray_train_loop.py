@@ -11,9 +11,10 @@ from pathlib import Path
 import psutil
 
 from results.analysis import confirmation as confirmations
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.trial import TrialState, read_reports
 from results.records.worker_samples import phase_seconds
+from results.trial_paths import TrialPaths
 from tests.chaos.cluster import Cluster
 from tests.ray.conftest import LONGEST_S, Tune, end, verified, wait_for
 

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
+from results.trial_paths import TrialPaths
 from tests.object_store import s3_server
 
 

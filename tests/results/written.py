@@ -7,8 +7,9 @@ from results.analysis.confirmation import ConfirmedTrial, Remeasurement
 from results.analysis.replicates import replicate_id
 from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.checkpoints.streaming_hash import write_hashed
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
+from results.trial_paths import TrialPaths
 
 
 def add_trial(

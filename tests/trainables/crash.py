@@ -17,9 +17,9 @@ import torch
 import torch._dynamo  # once here instead of in every fork: an optimizer's first step imports it
 
 from results.checkpoints.commit import damaged_checkpoints, newest_intact
-from results.paths import TrialPaths
 from results.records.trial import read_reports
 from results.storage.fault_injection import VARIABLE
+from results.trial_paths import TrialPaths
 from tests.trainables.local import run_trial, without_timing
 from trainables.base import Split
 from trainables.digits.loop import images_of

@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from results.checkpoints.commit import Checkpoint, newest_intact
-from results.paths import TrialPaths
 from results.records.trial import Report
+from results.trial_paths import TrialPaths
 from trainables.job import Answer, TrialJob
 from trainables.launch.run_trial import run_trial as run_job
 from trainables.worker import Worker

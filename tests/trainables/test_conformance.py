@@ -19,7 +19,7 @@ from results.averaging.soup.candidates import WEIGHTS
 from results.checkpoints.commit import verify
 from results.export.exportable import Exportable
 from results.export.verify import RUNTIMES
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from tests.trainables.examples import EXAMPLES, Example, trainable_of
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split, Trainable

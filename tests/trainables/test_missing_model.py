@@ -11,9 +11,9 @@ import pytest
 from search_spaces.errors import UserError
 from tests.trainables.causal_lm.pretrained import write_base
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import prepare
-from trainables.causal_lm.model import new_model
-from trainables.causal_lm.tokenizer import load_pretrained
+from trainables.causal_lm.data.dataset import prepare
+from trainables.causal_lm.data.tokenizer import load_pretrained
+from trainables.causal_lm.model.model import new_model
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.data import prepare as prepare_images
 from trainables.image_classifier.model import new_classifier

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from results.paths import TrialPaths
 from results.records.worker_samples import read_samples
+from results.trial_paths import TrialPaths
 from tests.trainables.examples import EXAMPLES, Example, trainable_of
 from tests.trainables.local import ROOT, newest_checkpoint, run_trial
 from trainables.base import Split

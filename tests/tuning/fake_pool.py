@@ -8,7 +8,7 @@ from pathlib import Path
 from tests.tuning.resources.test_capacity import Cluster
 from tests.tuning.simulate import make_spec, next_job, open_run, train
 from trainables.job import TrialJob
-from trainables.launch.events import Leak
+from trainables.launch.broker.events import Leak
 from tuning.controller.sweep import SweepController
 from tuning.controller.worker_manager import WorkerManager
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from search_spaces.domains.domain import Domain
-from search_spaces.spec.sweep import SchedulerSpec
+from search_spaces.spec.scheduler import SchedulerSpec
 from tuning.search.schedulers import Decision, Era, make_scheduler
 
 MAX_T = 27

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from results.paths import SweepPaths
-from results.records.trial import Report, append_report
+from results.records.reports import append_report
+from results.records.trial import Report
 from search_spaces.loading.sweep_file import LoadedSweep, Source
 from search_spaces.spec.sweep import SweepSpec
 from tests.results.written import write_checkpoint
@@ -18,7 +19,7 @@ from tuning.controller.session import restore
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.create import create_sweep
 from tuning.search.schedulers import Decision
-from tuning.search.study import SweepStudy
+from tuning.search.study.study import SweepStudy
 
 STEPS = 9
 

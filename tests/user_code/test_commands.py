@@ -17,8 +17,8 @@ import pytest
 
 from results.checkpoints.commit import newest_intact
 from results.checkpoints.retention import Retention
-from results.paths import TrialPaths
 from results.records.failures import Cause, Remedy, classify
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.command import ReportFromSpec, name_of
 from tests.trainables.local import ROOT, RecordingChannel

@@ -9,7 +9,7 @@ import optuna
 import pytest
 
 from results.checkpoints.retention import Retention
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from tests.trainables.local import RecordingChannel, run_trial
 from tests.user_code.conftest import PROGRAMS

@@ -12,7 +12,7 @@ from ray import tune as ray_tune
 
 from results.checkpoints.commit import newest_intact
 from results.checkpoints.retention import Retention
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
@@ -21,7 +21,7 @@ from trainables.job import Answer
 from trainables.registry import resolve
 from trainables.user_code.ray_tune.trainables import TuneClass, TuneFunction
 from trainables.user_code.user_loop import UserLoop
-from tuning.controller.preflight import preflight
+from tuning.controller.preflight.checks import preflight
 
 SCRIPT = PROGRAMS / "ray_tune.py"
 CONFIG: dict[str, Any] = {"rate": 0.1, "epochs": 4}

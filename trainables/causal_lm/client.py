@@ -16,9 +16,9 @@ from torch import nn
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.loop import lr_schedule, optimizer_of
-from trainables.causal_lm.model import load_model, new_model, save_model, save_tokenizer
-from trainables.causal_lm.objective import place
+from trainables.causal_lm.model.model import load_model, new_model, save_model, save_tokenizer
+from trainables.causal_lm.model.objective import place
+from trainables.causal_lm.optimizer import lr_schedule, optimizer_of
 from trainables.causal_lm.task import (
     DATA_KEY,
     Task,

@@ -11,8 +11,8 @@ from torch import nn
 
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.model import load_model, new_model, save_model
-from trainables.causal_lm.objective import place
+from trainables.causal_lm.model.model import load_model, new_model, save_model
+from trainables.causal_lm.model.objective import place
 from trainables.causal_lm.task import Task, open_task, task_of
 from trainables.common.training import weights_digest
 from trainables.runtime.seeding import isolated_rng

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,32 +13,31 @@ import torch
 from torch import nn
 
 from trainables.base import Split
-from trainables.causal_lm.compilation import compile_blocks, compiles
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.losses import copy_losses, load_losses
-from trainables.causal_lm.model import (
+from trainables.causal_lm.model.compilation import compile_blocks, compiles
+from trainables.causal_lm.model.model import (
     load_model,
     new_model,
     save_description,
     save_model,
     save_tokenizer,
 )
-from trainables.causal_lm.objective import (
+from trainables.causal_lm.model.objective import (
     recompute_activations,
     spread_or_place,
     stage_inputs,
     step_flops,
 )
-from trainables.causal_lm.stages import make_pipeline
+from trainables.causal_lm.model.stages import make_pipeline
+from trainables.causal_lm.optimizer import lr_schedule, optimizer_of
 from trainables.causal_lm.task import DATA_KEY, Task, open_task
 from trainables.checkpointing.saver import DeferredWrite, in_parallel
 from trainables.checkpointing.training_state import copy_weights
 from trainables.client import Rows
 from trainables.common.data_sampler import Sampler
 from trainables.common.lora import add_adapter, copy_adapter, write_adapter
-from trainables.common.optimizers import make_optimizer
 from trainables.common.precision import LossScaler, compute_dtype
-from trainables.common.schedules import lr_factor
 from trainables.common.sharded_model import copy_model
 from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
 from trainables.common.training import (
@@ -291,22 +289,3 @@ def _agreed(task: Task, worker: Worker) -> Task:
             " give the text with data.source: files, on storage that all of them share"
         )
     return task
-
-
-def optimizer_of(model: nn.Module, config: CausalLMConfig) -> torch.optim.Optimizer:
-    """The configured optimizer of a model's trained parameters."""
-    return make_optimizer(
-        model,
-        config.optimizer,
-        config.learning_rate,
-        config.weight_decay,
-        config.beta2,
-        config.adamw_learning_rate,
-    )
-
-
-def lr_schedule(config: CausalLMConfig) -> Callable[[int], float]:
-    """The configured factor of the learning rate by the number of steps done."""
-    warmup = round(config.warmup_fraction * config.max_steps)
-    decay = round(config.decay_fraction * config.max_steps)
-    return lr_factor(config.schedule, warmup, decay, config.max_steps)

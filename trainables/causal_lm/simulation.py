@@ -19,14 +19,15 @@ from transformers import AutoModelForCausalLM
 from results.export.quiet import quiet_transformers
 from results.records.reports import Report
 from search_spaces.errors import UserError
-from search_spaces.spec.layout import Layout, LayoutSpec
+from search_spaces.layout import Layout
+from search_spaces.spec.layout import LayoutSpec
 from trainables.causal_lm import loop
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import Dataset
-from trainables.causal_lm.model import architecture
-from trainables.causal_lm.objective import Inputs, NextTokenLoss
+from trainables.causal_lm.data.dataset import Dataset
+from trainables.causal_lm.data.tokenizer import load_pretrained
+from trainables.causal_lm.model.model import architecture
+from trainables.causal_lm.model.objective import Inputs, NextTokenLoss
 from trainables.causal_lm.task import FixedData, Task
-from trainables.causal_lm.tokenizer import load_pretrained
 from trainables.client import Rows
 from trainables.common.lora import add_adapter
 from trainables.job import Answer, TrialJob

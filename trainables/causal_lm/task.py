@@ -17,8 +17,8 @@ from torch import nn
 
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import Dataset, Tokens, prepare
-from trainables.causal_lm.objective import (
+from trainables.causal_lm.data.dataset import Dataset, Tokens, prepare
+from trainables.causal_lm.model.objective import (
     Inputs,
     NextTokenLoss,
     next_token_loss,

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from results.checkpoints.commit import MANIFEST, Manifest
-from results.paths import TrialPaths
 from results.storage.atomic import DISK_FULL_ERRNOS, free_bytes
+from results.trial_paths import TrialPaths
 
 T = TypeVar("T")
 

@@ -25,10 +25,10 @@ from results.checkpoints.streaming_hash import (
     is_hash_sidecar,
     write_hashed,
 )
-from results.paths import TrialPaths
 from results.records.trial import read_trial
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from results.paths import ADAPTER, ADAPTER_CONFIG
+from results.trial_paths import ADAPTER, ADAPTER_CONFIG
 from search_spaces.errors import UserError, suggest
 
 if TYPE_CHECKING:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 
 
 def pipeline_field(layout: Layout, fields: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -22,7 +22,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from results.checkpoints.shards import OPTIMIZER
-from results.paths import LINEAGE
+from results.trial_paths import LINEAGE
 from trainables.checkpointing.saver import DeferredWrite
 from trainables.checkpointing.tensor_file import tensor_bytes
 from trainables.checkpointing.training_state import copy_tree, load_tree

@@ -33,7 +33,7 @@ from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.pipeline.stages import DataStage
 from trainables.base import Split
-from trainables.causal_lm.corpus import Unreadable, split_by_digest, texts_in
+from trainables.causal_lm.data.corpus import Unreadable, split_by_digest, texts_in
 from trainables.causal_lm.data_config import DataConfig
 from trainables.data.duplicates import NearDuplicates, digest, signature
 from trainables.data.files import input_files, load_filter, outputs, split_of

@@ -10,14 +10,14 @@ from search_spaces.errors import UserError
 from search_spaces.pipeline.stages import DataStage, TrainedTokenizer
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import prepare
-from trainables.causal_lm.data_config import DataConfig
-from trainables.causal_lm.tokenizer import (
+from trainables.causal_lm.data.dataset import prepare
+from trainables.causal_lm.data.tokenizer import (
     load_pretrained,
     pretrained_encoder,
     train_bpe,
     wrap_bpe,
 )
+from trainables.causal_lm.data_config import DataConfig
 from trainables.data.files import TOKENIZER, tokenizer_source
 
 _ANY_LENGTH = 10**9

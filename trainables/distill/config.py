@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, model_validator
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.layouts.memory import layout_memory
 from trainables.causal_lm.other_model import config_of_other

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from results.paths import ADAPTER_CONFIG
+from results.trial_paths import ADAPTER_CONFIG
 from trainables.common.start_model import Tokens, tokens_of
 
 EXPORT = "`tune export TRIAL --format hf` writes such a folder"

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from trainables.causal_lm.objective import training_logits
+from trainables.causal_lm.model.objective import training_logits
 from trainables.distill.config import DistillConfig
 
 LEAST = 1e-6

@@ -22,10 +22,10 @@ import torch
 
 from results.export.quiet import quiet_transformers
 from trainables.base import Split
-from trainables.causal_lm.corpus import content_digest
-from trainables.causal_lm.data import Dataset
-from trainables.causal_lm.model import pretrained_model
-from trainables.causal_lm.objective import next_token_logits, place, text_inputs, to_device
+from trainables.causal_lm.data.corpus import content_digest
+from trainables.causal_lm.data.dataset import Dataset
+from trainables.causal_lm.model.model import pretrained_model
+from trainables.causal_lm.model.objective import next_token_logits, place, text_inputs, to_device
 from trainables.causal_lm.task import EVAL_BATCH, separator
 from trainables.client import Rows
 from trainables.common.data_sampler import shares

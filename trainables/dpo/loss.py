@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from trainables.causal_lm.objective import next_token_logits
+from trainables.causal_lm.model.objective import next_token_logits
 from trainables.dpo.config import DPOConfig
 
 

@@ -18,8 +18,8 @@ import numpy.typing as npt
 import torch
 
 from trainables.base import Split
-from trainables.causal_lm.model import new_model
-from trainables.causal_lm.objective import place
+from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.model.objective import place
 from trainables.causal_lm.task import EVAL_BATCH
 from trainables.common.data_sampler import shares
 from trainables.common.precision import compute_dtype

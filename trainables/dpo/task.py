@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 from trainables.base import Split
-from trainables.causal_lm.compilation import may_compile
 from trainables.causal_lm.loop import train_task
+from trainables.causal_lm.model.compilation import may_compile
 from trainables.causal_lm.task import EVAL_BATCH, FixedData, spread
 from trainables.client import Rows
 from trainables.common.data_sampler import shares

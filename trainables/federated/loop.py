@@ -19,7 +19,7 @@ from torch import nn
 from results.averaging import Method, make_method
 from results.averaging.mean import Uniform
 from results.averaging.stack import ArrayStack
-from results.paths import LINEAGE
+from results.trial_paths import LINEAGE
 from trainables.checkpointing.training_state import load_tree, save_tree
 from trainables.client import Client, Rows
 from trainables.common.data_sampler import Sampler

@@ -16,9 +16,9 @@ from torch import nn
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from trainables.base import Split
-from trainables.causal_lm.objective import autocast, masked_attention
+from trainables.causal_lm.data.tokenizer import backend_tokenizer
+from trainables.causal_lm.model.objective import autocast, masked_attention
 from trainables.causal_lm.task import EVAL_BATCH, spread
-from trainables.causal_lm.tokenizer import backend_tokenizer
 from trainables.common.data_sampler import shares
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.rewards import Sample, rewards_of

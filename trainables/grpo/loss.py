@@ -11,7 +11,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from trainables.causal_lm.objective import next_token_logits
+from trainables.causal_lm.model.objective import next_token_logits
 from trainables.grpo.config import GRPOConfig
 
 LEAST_SPREAD = 1e-4

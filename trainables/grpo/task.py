@@ -12,10 +12,10 @@ import torch
 from torch import nn
 
 from trainables.base import Split
-from trainables.causal_lm.compilation import may_compile
 from trainables.causal_lm.loop import train_task
-from trainables.causal_lm.model import new_model
-from trainables.causal_lm.objective import spread_or_place
+from trainables.causal_lm.model.compilation import may_compile
+from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.model.objective import spread_or_place
 from trainables.causal_lm.task import EVAL_BATCH
 from trainables.client import Rows
 from trainables.grpo.answers import METRICS, Answers, Question

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from pydantic import Field, model_validator
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.common.communication.config import DataParallelConfig
 from trainables.common.pipeline_rules import pipeline_field, pipeline_problem
 from trainables.common.schedules import Schedule

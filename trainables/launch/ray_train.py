@@ -1,20 +1,16 @@
-"""Ray's part of a run: the broker's actor, settings of a `TorchTrainer`, messages of failures."""
+"""Ray's part of a run: the settings of a `TorchTrainer`, and what a worker asks of Ray."""
 
 from __future__ import annotations
 
 import math
 import os
-import re
 import socket
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from results.records.machines import Machine
-from search_spaces.redaction import redact
 from search_spaces.spec.failure import Notices
-from trainables.launch.broker import Broker
 from trainables.runtime.gpu_share import (
     BACKEND,
     hide_devices,
@@ -23,21 +19,13 @@ from trainables.runtime.gpu_share import (
     limit_memory,
 )
 from trainables.runtime.provenance import note_market
-from trainables.user_code.frames import user_lines
 
 if TYPE_CHECKING:
     import torch
-    from ray.actor import ActorHandle
     from ray.train import BackendConfig, RunConfig
     from ray.train.torch import TorchTrainer
 
 
-_PING_TIMEOUT_S = 60.0
-_MAX_ERROR_CHARS = 1_000
-"""Characters of an error that a trial's record keeps."""
-_NO_ACTOR = "error raised in its creation task"
-_OTHERS = re.compile(r" Process \d+ has [\d.]+ \w+ memory in use\.")
-"""What each other process holds of a GPU, in torch's error."""
 NODE_ID = "ray.io/node-id"
 """The label by which Ray knows a machine."""
 _MARKET = "ray.io/market-type"
@@ -85,52 +73,6 @@ class WorkerGroupSpec:
     def label_selector(self) -> dict[str, str] | None:
         """The machines that may run a worker, by their labels; None: all."""
         return {NODE_ID: f"!in({','.join(self.avoid)})"} if self.avoid else None
-
-
-def start_broker() -> ActorHandle[Broker]:
-    """Start the broker actor on the driver's machine, so that it survives the loss of others.
-
-    It holds no CPU and serves any number of waiting callers.
-    """
-    import ray
-    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
-
-    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-    actor = ray.remote(Broker).options(num_cpus=0, max_concurrency=10_000, scheduling_strategy=here)
-    return actor.remote()  # type: ignore[return-value]  # it is an actor's handle
-
-
-def is_alive(broker: ActorHandle[Broker]) -> bool:
-    """Whether the broker actor answers; its process may have been killed."""
-    import ray
-
-    lanes: Any = broker.lanes_up.remote()
-    try:
-        ray.get(lanes, timeout=_PING_TIMEOUT_S)
-    except ray.exceptions.RayError:
-        return False
-    return True
-
-
-def machines_of(answer: Any) -> dict[str, list[str]]:
-    """A broker's answer of machine ids by key; empty if it has died, which `is_alive` reports."""
-    import ray
-
-    try:
-        return dict(ray.get(answer))
-    except ray.exceptions.RayError:
-        return {}
-
-
-def forget_attempts(broker: ActorHandle[Broker], wait_s: float) -> bool:
-    """See `Broker.forget_attempts`; False also if the broker has died."""
-    import ray
-
-    forgotten: Any = broker.forget_attempts.remote(wait_s)
-    try:
-        return bool(ray.get(forgotten))
-    except ray.exceptions.RayError:
-        return False
 
 
 def run_config(name: str, folder: str, **more: Any) -> RunConfig:
@@ -269,34 +211,3 @@ def note_spot_machine() -> None:
 
     labels: Any = ray.get_runtime_context().get_node_labels()  # of texts, not of lists
     note_market(labels.get(_MARKET))
-
-
-def describe_failure(error: BaseException) -> str:
-    """One line with the failed rank and its error; a rank that died comes before the others."""
-    failures: dict[int, Exception] = getattr(error, "worker_failures", {})
-    if not failures:  # the controller's own failure, such as a start that took too long
-        return error_line(getattr(error, "controller_failure", error))
-    died = {rank: e for rank, e in failures.items() if hasattr(e, "health_check_failure")}
-    rank, failure = min((died or failures).items())
-    if rank in died:
-        cause = error_line(died[rank].health_check_failure)
-        return f"rank {rank}: {type(failure).__name__}: {cause}"
-    return f"rank {rank}: {error_line(failure.__cause__ or failure)}"
-
-
-def error_line(error: BaseException) -> str:
-    """An exception's class, the first line of its message, redacted, and the user's lines; the log
-    has the rest.
-    """
-    lines = [line for line in _OTHERS.sub("", str(error)).splitlines() if line.strip()]
-    message = f"{type(error).__name__}: {(lines or [repr(error)])[0].strip()}"
-    # Ray's message of an actor that could not begin ends with the cause.
-    line = redact(lines[-1] if _NO_ACTOR in message else message)
-    line = line if len(line) <= _MAX_ERROR_CHARS else f"{line[:_MAX_ERROR_CHARS]} …"
-    return line + user_lines(error)
-
-
-def without_secrets(error: Exception) -> Exception:
-    """The exception, or another one with its redacted message: Ray writes it to its own logs."""
-    text = "".join(traceback.format_exception(error))
-    return error if redact(text) == text else RuntimeError(error_line(error))

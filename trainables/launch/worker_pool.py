@@ -8,10 +8,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol
 
 from trainables.job import TrialJob
-from trainables.launch.broker import Broker
-from trainables.launch.events import Leak
+from trainables.launch.broker.broker import Broker
+from trainables.launch.broker.events import Leak
 from trainables.launch.fresh.pool import FreshWorkerPool
-from trainables.launch.lane_pool import LanePool
+from trainables.launch.lanes.pool import LanePool
 from trainables.launch.ray_train import WorkerGroupSpec
 from trainables.registry import resolve
 
@@ -103,6 +103,6 @@ def launch(
     if resolve(trainable).uses_ray_train:
         return FreshWorkerPool(spec, broker, trainable, isolation.spares)
     # Not in the lanes' threads: two threads must not import modules that import each other.
-    import_module("trainables.launch.lane_trainer")
+    import_module("trainables.launch.lanes.trainer")
     trials_per_lane = isolation.trials_per_lane(trainable)
     return LanePool(spec, sizes, broker, trials_per_lane, isolation.max_growth)

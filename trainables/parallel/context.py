@@ -165,16 +165,33 @@ def _attend(
         found = ring_attention(query, key, value, part.group, scaling)
         return found.transpose(1, 2).contiguous(), None
     key, value = part.gather(torch.stack([key, value]), dim=3).unbind()
+    return attention(query, key, value, attention_mask, dropout, scaling), None
+
+
+def attention(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    mask: torch.Tensor | None,
+    dropout: float = 0.0,
+    scaling: float | None = None,
+) -> torch.Tensor:
+    """Attention of [batch, heads, tokens, width] by a mask; None: to all tokens before.
+
+    Returns:
+        [batch, tokens, heads, width], as models of `transformers` take it.
+    """
     out = F.scaled_dot_product_attention(
         query,
         key,
         value,
-        attn_mask=attention_mask,
+        attn_mask=mask,
         dropout_p=dropout,
         scale=scaling,
+        is_causal=mask is None,
         enable_gqa=query.shape[1] != key.shape[1],
     )
-    return out.transpose(1, 2).contiguous(), None
+    return out.transpose(1, 2).contiguous()
 
 
 class _Gather(torch.autograd.Function):

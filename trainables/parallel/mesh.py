@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 
 if TYPE_CHECKING:
     import torch

@@ -12,9 +12,9 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.paths import TrialPaths
 from results.records import environment
 from results.records.environment import Environment
+from results.trial_paths import TrialPaths
 
 if TYPE_CHECKING:
     import torch

@@ -8,8 +8,8 @@ import time
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from results.paths import TrialPaths
 from results.records.worker_samples import sample_line
+from results.trial_paths import TrialPaths
 from trainables.runtime.phase_times import PhaseTimes
 
 if TYPE_CHECKING:

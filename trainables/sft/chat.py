@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer, models
 
-from trainables.causal_lm.tokenizer import END, Encoder, load_pretrained, train_bpe
+from trainables.causal_lm.data.tokenizer import END, Encoder, load_pretrained, train_bpe
 from trainables.client import Rows
 from trainables.sft.rows import BadRow, Conversation, Message, no_room
 

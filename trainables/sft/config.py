@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.config import Problem
 from trainables.sft.data_config import AnswersConfig, RowsConfig

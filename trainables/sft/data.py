@@ -28,11 +28,11 @@ import torch
 
 from search_spaces.errors import UserError
 from trainables.base import Split
-from trainables.causal_lm.corpus import assign_splits, content_digest, split_named
-from trainables.causal_lm.data import Dataset, log_skipped
+from trainables.causal_lm.data.corpus import assign_splits, content_digest, split_named
+from trainables.causal_lm.data.dataset import Dataset, log_skipped
+from trainables.causal_lm.data.tokenizer import Encoder, pretrained_encoder
 from trainables.causal_lm.data_config import not_default
-from trainables.causal_lm.objective import to_device
-from trainables.causal_lm.tokenizer import Encoder, pretrained_encoder
+from trainables.causal_lm.model.objective import to_device
 from trainables.client import Rows
 from trainables.common.shared_folder import publish
 from trainables.sft.chat import Chat, Segment, Tokens, encode, open_chat, train_tokenizer
@@ -44,7 +44,7 @@ from trainables.sft.rows import REPAIR, BadRow, Conversation
 from trainables.sft.start import StartConfig
 
 SHAPES = 8
-"""Lengths to which compiled batches of separate conversations are cut: each is compiled anew."""
+"""Lengths to which compiled batches of separate conversations are cut: each is compiled."""
 VERSION = 1
 """Version of the packing; raise it with any change of code that changes the arrays."""
 Flags = npt.NDArray[np.bool_]

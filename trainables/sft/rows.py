@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import UserError, suggest
+from trainables.causal_lm.data.corpus import json_lines
 
 Message = dict[str, str]
 REPAIR = "repair it, or skip such rows with data.on_bad_data: skip"
@@ -139,16 +140,9 @@ def _problem(given: Any, columns: list[str], messages: str | None) -> str | None
 def _jsonl(
     path: Path, columns: list[str], messages: str | None
 ) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    with open(path, "rb") as lines:
-        for number, line in enumerate(lines, 1):
-            if not line.strip():
-                continue
-            try:
-                row = json.loads(line)
-            except ValueError as e:  # also bytes that are not UTF-8
-                row = f"not a JSON object ({e})"
-            named = row if isinstance(row, (dict, str)) else "not a JSON object"
-            yield f"{path}:{number}", named
+    for place, row in json_lines(path):
+        error = f"not a JSON object ({row})" if isinstance(row, ValueError) else "not a JSON object"
+        yield place, row if isinstance(row, dict) else error
 
 
 def _parquet(

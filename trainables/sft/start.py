@@ -28,7 +28,7 @@ class StartConfig(CausalLMConfig):
                 raise ValueError(
                     f"{self.start_key} and model_name_or_path exclude each other; remove one"
                 )
-            self._refuse_shape(self.start_key)
+            self.refuse_shape(self.start_key)
         return self
 
     @property

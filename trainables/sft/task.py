@@ -16,9 +16,10 @@ from torch import nn
 from results.storage.atomic import write_atomic
 from trainables.base import Split
 from trainables.causal_lm.client import trained_once
-from trainables.causal_lm.compilation import may_compile
+from trainables.causal_lm.data.tokenizer import backend_tokenizer
 from trainables.causal_lm.loop import train_task
-from trainables.causal_lm.objective import (
+from trainables.causal_lm.model.compilation import may_compile
+from trainables.causal_lm.model.objective import (
     NextTokenLoss,
     autocast,
     masked_attention,
@@ -26,7 +27,6 @@ from trainables.causal_lm.objective import (
     to_device,
 )
 from trainables.causal_lm.task import EVAL_BATCH, FixedData, spread
-from trainables.causal_lm.tokenizer import backend_tokenizer
 from trainables.client import Rows
 from trainables.common.data_sampler import shares, shares_in_step
 from trainables.common.generation import generate

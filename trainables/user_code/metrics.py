@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from trainables.job import as_number
 
 

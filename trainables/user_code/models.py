@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.checkpoints.commit import Checkpoint, CheckpointError, staged, verify, verify_all
 from results.export.exportable import Exportable
-from results.paths import LINEAGE, TrialPaths
+from results.trial_paths import LINEAGE, TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.nested import show
 from search_spaces.spec.user_code import UserCodeSpec

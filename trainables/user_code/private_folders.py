@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 
 _PREFIX = "tune-worker-"
 _LOCK = ".lock"

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from results.checkpoints.commit import DAMAGED, CheckpointError, Manifest, sync_and_hash, verify
-from results.paths import TrialPaths
 from results.storage.atomic import write_atomic
+from results.trial_paths import TrialPaths
 from trainables.job import TrialJob
 
 log = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ from pydantic import ConfigDict
 
 from results.checkpoints.commit import Checkpoint, CheckpointError
 from results.export.exportable import Exportable
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.scheduler import PAUSING
 from search_spaces.spec.sweep import SweepSpec

@@ -31,11 +31,11 @@ COMMANDS = {
     "down": "tuning.cli.run.up",
     "certs": "tuning.cli.run.certs",
     "render": "tuning.cli.look.render",
-    "describe": "tuning.cli.look.describe",
-    "plan": "tuning.cli.look.plan",
-    "doctor": "tuning.cli.look.doctor",
-    "probe": "tuning.cli.look.probe",
-    "trial": "tuning.cli.look.trial",
+    "describe": "tuning.cli.plan.describe",
+    "plan": "tuning.cli.plan.plan",
+    "doctor": "tuning.cli.plan.doctor",
+    "probe": "tuning.cli.plan.probe",
+    "trial": "tuning.cli.plan.trial",
     "ls": "tuning.cli.look.ls",
     "show": "tuning.cli.look.show",
     "attach": "tuning.cli.look.attach",
@@ -54,7 +54,7 @@ COMMANDS = {
     "export": "tuning.cli.results.export",
     "generate": "tuning.cli.results.generate",
     "predict": "tuning.cli.results.predict",
-    "schema": "tuning.cli.look.describe",
+    "schema": "tuning.cli.plan.describe",
 }
 """The module of each command: it has a function of that name. `tune --help` keeps this order."""
 

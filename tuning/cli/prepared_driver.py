@@ -17,7 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from search_spaces.errors import UserError
-from trainables.base import functions_of
+from trainables.implementation import functions_of
 from trainables.runtime.source import files_read, source_digests
 from tuning.cli import app
 from tuning.prepared.client import MAX_BYTES

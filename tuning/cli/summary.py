@@ -13,9 +13,10 @@ from results.analysis.cost import cost_shares
 from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.analysis.replicates import base_trial_id
 from results.analysis.selection import Trial, rank_candidates, select_winner
-from results.paths import LINEAGE, SweepPaths
+from results.paths import SweepPaths
 from results.records.failures import same_cause
 from results.records.trial import TrialRecord, TrialState
+from results.trial_paths import LINEAGE
 from search_spaces.errors import UserError, first_few
 from search_spaces.files import parse_json, read_regular
 from search_spaces.spec.sweep import SweepSpec

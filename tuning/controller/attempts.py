@@ -6,12 +6,13 @@ import time
 from collections.abc import Iterable
 
 from results.analysis.replicates import replicate_id
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records import environment
 from results.records.failures import Failure
 from results.records.integrity import report_problems
 from results.records.reports import read_chain
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
+from results.trial_paths import TrialPaths
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.resources.placement import Allocation
 
@@ -31,7 +32,7 @@ def new_record(
         replicate: which of the configuration's seeds it has, from 0.
     """
     from tuning.controller.trial_jobs import trial_identity  # `tune ls` imports no trainable,
-    from tuning.search.study import derive_seed  # and `tune show` no Optuna
+    from tuning.search.seeds import derive_seed  # and `tune show` no numpy
 
     config, seed = spec.nest(params), derive_seed(spec.seed, number)
     seed = derive_seed(seed, replicate) if replicate else seed

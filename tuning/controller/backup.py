@@ -22,7 +22,7 @@ from results.records.spec_file import read_spec
 from results.storage.object_store import ObjectStore, explain_storage_error
 from results.storage.probe import check_storage
 from results.tracking.delivered import Delivered
-from results.tracking.saved_runs import restore_runs, save_runs
+from results.tracking.mlflow.saved_runs import restore_runs, save_runs
 from search_spaces.errors import UserError
 from tuning.controller.sweep_dir.folder import read_state, resolve_storage
 from tuning.controller.sweep_dir.record_mirror import RECORDS

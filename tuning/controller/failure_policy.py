@@ -23,7 +23,8 @@ from results.records.reports import Report
 from results.records.trial import Attempt, TrialRecord
 from search_spaces.errors import suggest
 from search_spaces.patterns import matches
-from search_spaces.spec.sweep import FailureSpec, SweepSpec
+from search_spaces.spec.failure import FailureSpec
+from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from tuning.controller.resources.trial_layouts import TrialLayouts
 

@@ -15,7 +15,6 @@ from results.storage.log_filter import no_core_dumps
 from results.tracking import Ending
 from search_spaces.errors import afterwards
 from search_spaces.spec.sweep import SweepSpec
-from trainables.registry import resolve
 from tuning.controller.attempts import end_attempt, last_activity, new_record
 from tuning.controller.events import Interrupt, SessionStart, SweepEvents
 from tuning.controller.sweep import SweepController
@@ -55,6 +54,7 @@ def run_session(
     Raises:
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
     """
+    from tuning.controller.ray_tune.placed import placed
     from tuning.controller.sweep_dir.commands import CommandHandler
 
     with (
@@ -71,7 +71,7 @@ def run_session(
             interrupt.watch(run.interrupt, watchdog.release)
             commands = CommandHandler(run)
             commands.begin()
-            with _placed(run, address) as placement:
+            with placed(run, address) as placement:
                 run.observers.add(tracking := _tracking(run))
                 with afterwards(lambda: endings.extend(_end_trials(run, watchdog, tracking))):
                     if placement is not None and not interrupt.requested:
@@ -223,55 +223,6 @@ def _report_changes(run: SweepController) -> None:
     changed = [] if run.finished else version_changes(run.paths, run.records)
     for line in [*run.repaired, *changed]:
         run.observers.message(line)
-
-
-@contextmanager
-def _placed(run: SweepController, address: str | None) -> Iterator[Placement | None]:
-    """Join or start a Ray cluster while the block runs; None if no trial is to run."""
-    from tuning.controller.ray_tune.messages import ray_messages_to
-    from tuning.controller.ray_tune.runner import import_in_background
-    from tuning.controller.ray_tune.shared import session_cluster
-    from tuning.controller.resources.budget import check_gpu_budget
-    from tuning.controller.resources.placement import (
-        compute_placement,
-        no_cpu_for_tasks,
-        unused_gpus,
-        unused_nccl,
-    )
-
-    if run.finished or run.interrupted:
-        yield None
-        return
-    resolve(run.spec.trainable).check_runnable()
-    with ExitStack() as stack:
-        run.observers.message("starting Ray")
-        with import_in_background():
-            stack.enter_context(ray_messages_to(run.paths.ray_messages))
-            before = _failures(run)
-            nodes = stack.enter_context(
-                session_cluster(
-                    address,
-                    run.paths.ray_logs,
-                    failed=lambda: run.gave_up or _failures(run) > before,
-                    lost=run.give_up,
-                )
-            )
-        placement = compute_placement(run.spec.resources, nodes)
-        check_gpu_budget(run.spec.budget, placement)
-        if note := unused_gpus(placement, nodes):
-            run.observers.message(f"GPUs: {note}")
-        if note := unused_nccl(placement):
-            run.observers.message(note)
-        reads_datasets = resolve(run.spec.trainable).reads_datasets
-        if reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
-            run.observers.message(f"Ray Data: {problem}")
-        run.observers.concurrency_known(placement.concurrency)
-        yield placement
-
-
-def _failures(run: SweepController) -> int:
-    """Number of attempts that failed, in all sessions."""
-    return sum(bool(a.error) for record in run.records.values() for a in record.attempts)
 
 
 def _run_trials(run: SweepController, placement: Placement, between: Callable[[], None]) -> None:

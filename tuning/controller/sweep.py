@@ -32,7 +32,7 @@ from tuning.controller.trial_queue import TrialQueue
 from tuning.controller.trial_source import TrialSource
 from tuning.controller.trial_table import TrialTable
 from tuning.search.schedulers import Decision
-from tuning.search.study import SweepStudy
+from tuning.search.study.study import SweepStudy
 
 
 class SweepController:

@@ -8,8 +8,8 @@ from typing import Any
 
 from results.checkpoints.retention import Retention
 from results.checkpoints.trial_mirror import MirrorLocation
-from results.paths import TrialPaths
 from results.records.trial import TrialRecord
+from results.trial_paths import TrialPaths
 from search_spaces.spec.layout import DDP
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob

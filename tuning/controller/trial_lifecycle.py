@@ -17,7 +17,7 @@ from tuning.controller.scheduler_adapter import SchedulerAdapter
 from tuning.controller.sweep_dir.trial_cache import copy_trial
 from tuning.controller.trial_queue import TrialQueue
 from tuning.controller.trial_table import TrialTable
-from tuning.search.study import SweepStudy
+from tuning.search.study.study import SweepStudy
 from tuning.search.transfer.findings import Finding
 
 _SHORT_WAIT_S = 1.0

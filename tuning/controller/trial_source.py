@@ -19,7 +19,7 @@ from tuning.controller.trial_queue import TrialQueue
 from tuning.controller.trial_table import TrialTable
 from tuning.search.compatibility import is_complete
 from tuning.search.schedulers import Exploit
-from tuning.search.study import SweepStudy
+from tuning.search.study.study import SweepStudy
 
 log = logging.getLogger(__name__)
 Following = tuple[TrialRecord, Allocation | None]

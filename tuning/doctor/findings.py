@@ -1,4 +1,4 @@
-"""What is wrong or slow in the measurements of a rehearsal, and how to mend it; pure functions."""
+"""What is wrong or slow in the measurements of a rehearsal, and the remedy; pure functions."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class Finding:
     Attributes:
         breaks: whether a sweep would fail.
         what: the measurement, with rank and host.
-        advice: how to mend it.
+        advice: how to repair it.
     """
 
     breaks: bool

@@ -48,7 +48,7 @@ class Rehearsal:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Take the time of a phase; what a user can mend is a problem, not an exception."""
+        """Take the time of a phase; what a user can repair is a problem, not an exception."""
         begun = time.monotonic()
         try:
             yield
@@ -144,7 +144,7 @@ def _timed(head: dict[str, float], name: str) -> Iterator[None]:
 
 
 def _ask_tracker(uri: str | None) -> None:
-    from results.tracking.client import check_reachable
+    from results.tracking.mlflow.client import check_reachable
 
     if uri is not None:
         check_reachable(uri)
@@ -171,9 +171,9 @@ def cache_model(settings: Settings) -> None:
 
 def _make_model(settings: Settings, folder: Path) -> None:
     """Model and tokenizer as `transformers` loads them, pretrained or with random weights."""
-    from trainables.causal_lm.data import Dataset
-    from trainables.causal_lm.model import new_model, save_model
-    from trainables.causal_lm.tokenizer import train_bpe
+    from trainables.causal_lm.data.dataset import Dataset
+    from trainables.causal_lm.data.tokenizer import train_bpe
+    from trainables.causal_lm.model.model import new_model, save_model
 
     meta, config = folder / "meta.json", settings.model
     encoder = train_bpe((), 257)

@@ -86,8 +86,9 @@ def run_workers(
 
 
 def _fit(task: Task, collector: Any, group: WorkerGroupSpec, found: Launched) -> None:
-    from trainables.launch.lane_trainer import LaneTrainer
-    from trainables.launch.ray_train import describe_failure, fit, run_config
+    from trainables.launch.errors import describe_failure
+    from trainables.launch.lanes.trainer import LaneTrainer
+    from trainables.launch.ray_train import fit, run_config
     from tuning.doctor.worker import train_loop_per_worker
 
     config = {"task": task, "collector": collector}

@@ -10,9 +10,10 @@ from results.analysis.selection import selection_objectives
 from results.paths import SweepPaths
 from results.records.trial import read_reports
 from search_spaces.errors import UserError, suggest
-from search_spaces.spec.sweep import SelectSpec, SweepSpec
+from search_spaces.spec.select import SelectSpec
+from search_spaces.spec.sweep import SweepSpec
 from tuning.evaluation.retrain import PrintLine, Retrainer
-from tuning.search.study import derive_seed
+from tuning.search.seeds import derive_seed
 
 _FIRST_NUMBER = 1 << 31
 """Seeds of confirmations are derived from numbers from here on, which no trial has."""

@@ -14,7 +14,7 @@ from search_spaces.errors import UserError, suggest
 from tuning.evaluation.load_model import SelectedModel
 
 if TYPE_CHECKING:
-    from results.tracking.model_registry import RegisteredVersion
+    from results.tracking.mlflow.model_registry import RegisteredVersion
 
 
 def check_formats(to: str, quant: str | None = None) -> list[str]:
@@ -107,7 +107,7 @@ def register_selected(picked: SelectedModel, name: str, verify: bool) -> Registe
     Raises:
         UserError: see `export_selected` and `register`.
     """
-    from results.tracking.model_registry import register
+    from results.tracking.mlflow.model_registry import register
     from tuning.controller.sweep_dir.folder import read_state
     from tuning.controller.tracking.observer import artifact_root, experiment_of, tracking_uri
 

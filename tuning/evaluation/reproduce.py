@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from pydantic import TypeAdapter
 
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records import environment
 from results.records.trial import Report, TrialRecord, read_reports
 from results.storage.atomic import write_atomic
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from trainables.launch.rerun import RerunOrder
@@ -78,7 +79,7 @@ def reproduce(
         tuple(environment.differences(was, now)) if was and now else (),
         log,
     )
-    _write_verdict(files, result)
+    _write_result(files, result)
     return result
 
 
@@ -98,15 +99,15 @@ def _check_reproducible(paths: SweepPaths, record: TrialRecord, then: Sequence[R
         )
 
 
-def _write_verdict(files: TrialPaths, result: Reproduction) -> None:
-    verdict = {
+def _write_result(files: TrialPaths, result: Reproduction) -> None:
+    found = {
         "trial": files.root.name,
         "identical": result.first is None,
         "first": result.first,
         "reports": result.reports,
         "differences": result.differences,
     }
-    write_atomic(files.root / "verdict.json", json.dumps(verdict, indent=1).encode())
+    write_atomic(files.root / "verdict.json", json.dumps(found, indent=1).encode())
 
 
 def first_difference(then: Sequence[Report], now: Sequence[Report]) -> str | None:

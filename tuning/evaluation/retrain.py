@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from results.checkpoints.commit import Checkpoint, newest_intact
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.trial import TrialRecord, read_reports
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
@@ -98,9 +99,10 @@ def run_user_loop(
         placement = compute_placement(spec.resources, nodes)
         import ray
 
-        from trainables.launch.events import Failed, Reported
+        from trainables.launch.broker.actor import start_broker
+        from trainables.launch.broker.events import Failed, Reported
         from trainables.launch.fresh.pool import FreshWorkerPool
-        from trainables.launch.ray_train import WorkerGroupSpec, start_broker
+        from trainables.launch.ray_train import WorkerGroupSpec
 
         resources = spec.resources
         broker: Any = start_broker()

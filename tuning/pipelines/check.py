@@ -23,7 +23,7 @@ from search_spaces.pipeline.stages import (
 )
 from trainables.data.files import data_problem, outputs
 from trainables.registry import resolve
-from tuning.controller.preflight import preflight
+from tuning.controller.preflight.checks import preflight
 from tuning.evaluation.export_model import check_formats
 from tuning.evaluation.soup_request import method_of
 from tuning.pipelines.inputs import with_inputs

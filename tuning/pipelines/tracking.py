@@ -54,7 +54,7 @@ def deliver_pipeline(paths: PipelinePaths, fence: Fence) -> str | None:
     stages = tracked_stages(pipeline, paths)
     if not stages or not identity:
         return None
-    from results.tracking.pipeline_runs import PipelineRuns
+    from results.tracking.mlflow.pipeline_runs import PipelineRuns
 
     data, facts = read_data(paths, driven=False), PipelineFacts(identity, paths.name)
     spec = redact(paths.spec.read_text(encoding="utf-8"))

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from search_spaces.domains.conditional import parameters
 from search_spaces.domains.domain import Domain
-from search_spaces.spec.sweep import SearchSpec, SweepSpec
+from search_spaces.spec.search import SearchSpec
+from search_spaces.spec.sweep import SweepSpec
 
 MANY_TRIALS, MANY_PARAMETERS = 1000, 20
 

@@ -1,26 +1,15 @@
-"""Translates a sweep's space to Optuna distributions, and Optuna's samples to values of the space.
-
-Optuna has no distribution that is both quantised and logarithmic, and no normal one; its categories
-are scalars. Such domains are sampled in another form and decoded: a normal domain is sampled by its
-quantile, which is uniform for every sampler and model.
-"""
+"""A sweep's space as Optuna has it: names, distributions, and samples that satisfy constraints."""
 
 from __future__ import annotations
 
 import copy
-import json
 import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
 from optuna import Study
-from optuna.distributions import (
-    BaseDistribution,
-    CategoricalDistribution,
-    FloatDistribution,
-    IntDistribution,
-)
+from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from search_spaces.domains.conditional import Parameter, parameters, walk_active
@@ -28,6 +17,7 @@ from search_spaces.domains.domain import Domain
 from search_spaces.domains.sampling import draw, draw_value
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
+from tuning.search.optuna_domains import decode, decodes_to, distribution, encode
 
 MODEL_DRAWS, RANDOM_DRAWS, MAX_REPEATED = 20, 20_000, 2000
 """Numbers of times that an infeasible proposal is resampled: by the sampler, then at random; and of
@@ -37,67 +27,6 @@ _GIVEN = "fixed_params"
 """System attribute of a trial in which Optuna keeps the values that it was enqueued with."""
 Sampled = dict[str, tuple[Any, BaseDistribution]]
 """Value and distribution of each parameter, by Optuna's name."""
-
-
-def distribution(domain: Domain) -> BaseDistribution:
-    """The Optuna distribution from which a domain is sampled."""
-    if domain.kind == "ordinal":
-        return IntDistribution(0, len(domain.categories) - 1)
-    if domain.is_categorical:
-        return CategoricalDistribution(_labels(domain))
-    if (normal := domain.normal) is not None:
-        return FloatDistribution(*normal.quantiles)
-    step = None if domain.log else domain.q
-    if domain.integer:
-        low, high = int(domain.lower), int(domain.high)
-        return IntDistribution(low, high, log=domain.log, step=int(step or 1))
-    return FloatDistribution(domain.lower, domain.upper, log=domain.log, step=step)
-
-
-def decode(domain: Domain, sampled: Any) -> Any:
-    """The domain's value for a sample of Optuna's."""
-    if domain.kind == "ordinal":
-        return domain.categories[int(sampled)]
-    if domain.is_categorical:
-        return domain.categories[_labels(domain).index(sampled)]
-    if (normal := domain.normal) is not None:
-        sampled = normal.at(sampled)
-    if domain.q is None:
-        return sampled
-    return domain.multiple(round(sampled / domain.q))
-
-
-def encode(domain: Domain, value: Any) -> Any:
-    """The sample for a value: the inverse of `decode`, up to quantisation."""
-    if (normal := domain.normal) is not None:
-        return normal.quantile(value)
-    if not domain.is_categorical:
-        return value
-    index = domain.categories.index(value)
-    return index if domain.kind == "ordinal" else _labels(domain)[index]
-
-
-def only_sample(dist: BaseDistribution) -> Any:
-    """The sample of a distribution that has only one."""
-    if isinstance(dist, CategoricalDistribution):
-        return dist.choices[0]
-    assert isinstance(dist, FloatDistribution | IntDistribution)
-    return dist.low
-
-
-def _labels(domain: Domain) -> list[bool | int | float | str | None]:
-    """Categories as Optuna stores them: scalars unchanged, others as distinct JSON texts."""
-    taken = {c for c in domain.categories if isinstance(c, str)}
-    labels: list[bool | int | float | str | None] = []
-    for value in domain.categories:
-        if value is None or isinstance(value, bool | int | float | str):
-            labels.append(value)
-            continue
-        text = json.dumps(value, sort_keys=True)
-        while text in taken:
-            text += " "
-        labels.append(text)
-    return labels
 
 
 class OptunaSpace:
@@ -167,7 +96,7 @@ class OptunaSpace:
         walked = walk_active(self._spec.space, lambda name, _: params.get(name))
         leaves = {self.key(n, d): (d, v) for n, d, v in walked if isinstance(d, Domain)}
         return encoded.keys() == sampled.keys() and all(
-            sampled[key] == value or _decodes(leaves[key][0], sampled[key], leaves[key][1])
+            sampled[key] == value or decodes_to(leaves[key][0], sampled[key], leaves[key][1])
             for key, value in encoded.items()
         )
 
@@ -310,11 +239,6 @@ class _RandomDraft(_Draft):
 
     def _sample(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
         return encode(domain, draw_value(domain, self._rng))
-
-
-def _decodes(domain: Domain, sampled: Any, value: Any) -> bool:
-    """Whether a sample of a numeric domain decodes to a value."""
-    return not domain.is_categorical and bool(decode(domain, sampled) == value)
 
 
 def _qualified(leaf: Parameter) -> str:

@@ -1,4 +1,4 @@
-"""Creates the searchers, which are Optuna samplers. `tuning.search.study` has their common part."""
+"""Makes the searchers, which are Optuna samplers; `study.proposal_sampler` gives them evidence."""
 
 from __future__ import annotations
 

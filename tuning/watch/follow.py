@@ -8,8 +8,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from results.paths import SweepPaths
+from results.records.reports import read_new_reports
 from results.records.spec_file import read_spec
-from results.records.trial import Report, TrialRecord, TrialState, read_new_reports, read_trial
+from results.records.trial import Report, TrialRecord, TrialState, read_trial
 from results.tracking import Ending
 from search_spaces.errors import UserError
 from tuning.controller.events import SessionStart, SweepEvents

@@ -20,8 +20,9 @@ from results.checkpoints.commit import (
 )
 from results.checkpoints.streaming_hash import FileEntry
 from results.checkpoints.tensor_layout import weights_file
-from results.paths import ADAPTER, LINEAGE, SweepPaths
+from results.paths import SweepPaths
 from results.records.trial import read_reports
+from results.trial_paths import ADAPTER, LINEAGE
 from search_spaces.errors import UserError, suggest
 
 log = logging.getLogger(__name__)

@@ -9,7 +9,7 @@ from typing import Any
 
 from results.averaging.soup.candidates import Candidate
 from results.checkpoints.tensor_layout import layout_mismatch, read_layout
-from results.paths import ADAPTER_CONFIG, LINEAGE
+from results.trial_paths import ADAPTER_CONFIG, LINEAGE
 from search_spaces.errors import UserError
 
 _ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")

@@ -51,7 +51,8 @@ def test_show_counts_failures(tune: Tune) -> None:
 
 
 def test_show_splits_the_time_by_phase(tune: Tune) -> None:
-    files = tune.sweep("mine").trial("t0000")
+    paths = tune.sweep("mine")
+    files = paths.trial("t0000")
     files.attempt(1).mkdir(parents=True, exist_ok=True)
     for rank, seconds in enumerate(({"compute": 2.0, "communication": 3.0}, {"compute": 5.0})):
         files.samples(1, rank).write_text(sample_line(1, 1.0, {}, seconds) * 2)
@@ -61,7 +62,7 @@ def test_show_splits_the_time_by_phase(tune: Tune) -> None:
     assert "bottleneck: communication takes 30% of the time; " in output
     assert "rank 1 is slow: it works for 2.50 x the others' time" in output
     tune("report", "mine")
-    page = (files.sweep.report).read_text()
+    page = paths.report.read_text()
     assert "Where the time goes</h2>" in page
     assert "Bottleneck: communication takes 30% of the time" in page
 

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from results.export.format import Runtime
-from results.paths import TrialPaths
 from results.records.trial import read_reports
-from results.tracking import model_registry
+from results.tracking.mlflow import model_registry
+from results.trial_paths import TrialPaths
 from tests.cli.conftest import Tune
 from tests.cli.trained import trained
 from tests.trainables.examples import EXAMPLES

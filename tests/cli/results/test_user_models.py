@@ -14,7 +14,7 @@ from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import Tune
 from trainables.user_code.ray_train_checkpoints import add_manifest
-from tuning.controller.preflight import preflight
+from tuning.controller.preflight.checks import preflight
 
 CODE = """
 import torch

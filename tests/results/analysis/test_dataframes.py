@@ -10,7 +10,8 @@ from results import load
 from results.analysis.dataframes import attempts_frame, reports_frame, trials_frame, write_parquet
 from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
-from results.records.trial import Attempt, Report, append_report, read_trial, write_trial
+from results.records.reports import append_report
+from results.records.trial import Attempt, Report, read_trial, write_trial
 from search_spaces.errors import UserError
 from tests.results.written import add_trial
 from tests.tuning.simulate import make_spec

@@ -5,7 +5,8 @@ import math
 from results.analysis.dataframes import reports_frame
 from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
-from results.records.trial import Report, TrialState, append_report
+from results.records.reports import append_report
+from results.records.trial import Report, TrialState
 from tests.results.written import add_trial
 
 

@@ -11,9 +11,10 @@ from pydantic import ValidationError
 from results.analysis.confirmation import Confirmation, read, write
 from results.analysis.selection import rank_candidates, select_winner, smoothed, winner_by_rule
 from results.paths import SweepPaths
-from results.records.trial import Report, TrialState, append_report
+from results.records.reports import append_report
+from results.records.trial import Report, TrialState
 from search_spaces.errors import UserError
-from search_spaces.spec.sweep import SelectSpec
+from search_spaces.spec.select import SelectSpec
 from tests.results.written import add_trial, remeasured
 from tests.tuning.simulate import make_spec
 

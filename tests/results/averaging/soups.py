@@ -11,7 +11,8 @@ from safetensors.numpy import load_file, save
 from results.averaging import make_method
 from results.averaging.soup import Candidate, Evaluator, Recipe, Soup, best_trials, make_soup
 from results.paths import SweepPaths
-from results.records.trial import Report, TrialRecord, TrialState, append_report, write_trial
+from results.records.reports import append_report
+from results.records.trial import Report, TrialRecord, TrialState, write_trial
 from tests.results.written import write_checkpoint
 
 CENTRE = np.zeros(8)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from results.checkpoints.commit import newest_intact
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from tests.results.written import write_checkpoint
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from results.checkpoints.cleanup import prune, quarantine_damaged
 from results.checkpoints.commit import create_staging, damaged_checkpoints, staging_folder
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from tests.results.checkpoints.damage import DAMAGE, content, flip_a_bit, save, truncate
 
 

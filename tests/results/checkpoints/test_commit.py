@@ -19,7 +19,7 @@ from results.checkpoints.commit import (
     staging_folder,
     verify,
 )
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from tests.results.checkpoints.damage import DAMAGE, content, save
 
 

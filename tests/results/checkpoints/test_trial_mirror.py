@@ -13,9 +13,10 @@ import pytest
 
 from results.checkpoints.commit import newest_intact
 from results.checkpoints.trial_mirror import OWNER, MirrorLocation, OwnershipTakenError, TrialMirror
-from results.paths import TrialPaths
-from results.records.trial import Report, append_report, read_reports
+from results.records.reports import append_report
+from results.records.trial import Report, read_reports
 from results.storage.object_store import ContentMismatchError, ObjectStore
+from results.trial_paths import TrialPaths
 from tests.object_store import BUCKET
 from tests.results.checkpoints.damage import content, save
 
@@ -183,7 +184,7 @@ SENDER = """
 import json, sys
 from pathlib import Path
 from results.checkpoints.trial_mirror import MirrorLocation, TrialMirror
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from tests.results.checkpoints.test_trial_mirror import train
 location, paths = MirrorLocation(*json.loads(sys.argv[1])), TrialPaths(Path(sys.argv[2]))
 mirror = TrialMirror(location, "t0000", 1)

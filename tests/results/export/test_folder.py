@@ -9,7 +9,7 @@ import pytest
 
 from results.checkpoints.commit import verify
 from results.export import ModelCard, ModelSource, export_model
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from tests.results.written import write_checkpoint
 

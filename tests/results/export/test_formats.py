@@ -13,7 +13,7 @@ from results.export.format import make_format, quantized
 from results.export.formats.gguf import Gguf
 from results.export.formats.hf import HuggingFace
 from results.export.verify import REPORT
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import run_trial

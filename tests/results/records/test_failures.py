@@ -8,7 +8,7 @@ import pytest
 from results.records.failures import Cause, Remedy, classify, signature
 from results.storage.atomic import storage_error
 from trainables.checkpointing.disk_full import DiskFullError
-from trainables.launch.ray_train import describe_failure, error_line
+from trainables.launch.errors import describe_failure, error_line
 
 DIED = "rank 1: ActorDiedError: The actor died unexpectedly before finishing this task."
 LOW_MEMORY = (

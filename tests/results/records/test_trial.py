@@ -6,7 +6,8 @@ import math
 import pytest
 
 from results.paths import SweepPaths
-from results.records.trial import Report, append_report, read_reports, read_trial, write_trial
+from results.records.reports import append_report
+from results.records.trial import Report, read_reports, read_trial, write_trial
 from results.storage.atomic import append_line
 from search_spaces.errors import UserError
 from tests.results.written import add_trial

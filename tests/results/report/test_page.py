@@ -10,8 +10,9 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from benchmarks.cli_speed import make_sweep
-from results.records.trial import Report, append_report
-from results.report import figures
+from results.records.reports import append_report
+from results.records.trial import Report
+from results.report.plots import figures
 from results.report.sweep_data import SweepData, read_sweep_data
 from results.report.sweep_page import write_report
 from search_spaces.loading.sweep_file import dump_sweep

@@ -9,7 +9,7 @@ import pytest
 from results.paths import SweepPaths
 from results.records.trial import TrialState
 from results.tracking import Ending
-from results.tracking.client import check_reachable
+from results.tracking.mlflow.client import check_reachable
 from search_spaces.errors import UserError
 from tests.results.tracking.servers import free_port, mlflow_server
 from tests.results.tracking.tracked import WAIT_S, open_tracker, points, runs, trial, write

@@ -5,14 +5,8 @@ from pathlib import Path
 from typing import Any
 
 from results.paths import SweepPaths
-from results.records.trial import (
-    Attempt,
-    Report,
-    TrialRecord,
-    TrialState,
-    append_report,
-    write_trial,
-)
+from results.records.reports import append_report
+from results.records.trial import Attempt, Report, TrialRecord, TrialState, write_trial
 from results.tracking import Delivery, SweepFacts, mlflow_tracker
 
 WAIT_S = 100.0

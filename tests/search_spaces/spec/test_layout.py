@@ -9,7 +9,8 @@ from hypothesis import given as of_all
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from search_spaces.spec.layout import AXES, DDP, Layout, LayoutSpec
+from search_spaces.layout import AXES, Layout
+from search_spaces.spec.layout import DDP, LayoutSpec
 from search_spaces.spec.resources import ResourcesSpec
 
 

@@ -14,15 +14,16 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from search_spaces.spec.layout import Layout, LayoutSpec
+from search_spaces.layout import Layout
+from search_spaces.spec.layout import LayoutSpec
 from tests.trainables.local import run_trial
 from trainables.base import Split
-from trainables.causal_lm.compilation import compile_blocks
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import prepare
-from trainables.causal_lm.fast_path import speed_up
-from trainables.causal_lm.model import new_model
-from trainables.causal_lm.objective import (
+from trainables.causal_lm.data.dataset import prepare
+from trainables.causal_lm.model.compilation import compile_blocks
+from trainables.causal_lm.model.fast_path import speed_up
+from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.model.objective import (
     NextTokenLoss,
     next_token_loss,
     spread_or_place,

@@ -15,9 +15,9 @@ from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import prepare
-from trainables.causal_lm.model import new_model
-from trainables.causal_lm.objective import (
+from trainables.causal_lm.data.dataset import prepare
+from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.model.objective import (
     NextTokenLoss,
     document_positions,
     recompute_activations,

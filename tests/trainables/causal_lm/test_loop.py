@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 from results.averaging import average
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from tests.trainables.two_workers import leave_between_reports
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import prepare
+from trainables.causal_lm.data.dataset import prepare
 from trainables.causal_lm.task import evaluated_rows
 from trainables.causal_lm.trainable import CausalLM
 from trainables.common.training import read_lineage
@@ -95,7 +95,7 @@ def test_pretrained_model_is_trained_with_its_own_tokenizer(
 ) -> None:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    from trainables.causal_lm.model import save_tokenizer
+    from trainables.causal_lm.model.model import save_tokenizer
 
     scratch = CausalLMConfig.model_validate(TINY)
     save_tokenizer(scratch, prepare(scratch, cache), tmp_path / "base")

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data.tokenizer import train_bpe
 from trainables.causal_lm.layouts.rules import PIPELINED
 from trainables.causal_lm.simulation import simulate
-from trainables.causal_lm.tokenizer import train_bpe
 from trainables.common.experts import ExpertsConfig
 from trainables.parallel.footprint import Footprint, RankMemory
 from trainables.registry import resolve

@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from search_spaces.spec.layout import LayoutSpec
 from tests.trainables.local import run_trial
 

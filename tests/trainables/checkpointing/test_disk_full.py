@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from results.paths import TrialPaths
 from results.records.failures import Remedy, classify
+from results.trial_paths import TrialPaths
 from tests.trainables.local import newest_checkpoint, run_python
 from trainables.checkpointing.disk_full import is_full, retry_when_full
 

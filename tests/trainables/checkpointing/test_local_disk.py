@@ -11,9 +11,10 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.trial import TrialRecord, TrialState, read_reports, write_trial
 from results.storage.fault_injection import VARIABLE
+from results.trial_paths import TrialPaths
 from search_spaces.spec.checkpoint import CheckpointSpec
 from tests.trainables.local import ROOT, make_worker, newest_checkpoint, without_timing
 

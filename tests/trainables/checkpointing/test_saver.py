@@ -10,8 +10,8 @@ import trainables.checkpointing.saver
 from results.checkpoints.cleanup import prune
 from results.checkpoints.commit import Manifest, commit
 from results.checkpoints.retention import Retention
-from results.paths import TrialPaths
 from results.records.trial import Report
+from results.trial_paths import TrialPaths
 from tests.trainables.local import RecordingChannel, make_worker, newest_checkpoint
 from trainables.checkpointing.saver import Superseded
 from trainables.job import Answer

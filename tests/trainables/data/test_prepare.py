@@ -17,7 +17,7 @@ from search_spaces.errors import UserError
 from search_spaces.pipeline.stages import DataStage
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data import prepare as prepare_tokens
+from trainables.causal_lm.data.dataset import prepare as prepare_tokens
 from trainables.causal_lm.data_config import DataConfig
 from trainables.data.duplicates import digest
 from trainables.data.files import data_problem

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from tests.trainables.examples import EXAMPLES
 from trainables.base import Split
-from trainables.causal_lm.model import new_model
+from trainables.causal_lm.model.model import new_model
 from trainables.dpo.config import DPOConfig
 from trainables.dpo.loss import preference_losses
 from trainables.dpo.task import open_task

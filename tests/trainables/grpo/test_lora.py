@@ -7,7 +7,7 @@ import pytest
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
-from trainables.causal_lm.model import new_model
+from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.task import open_task
 from trainables.common.training import read_lineage, weights_digest
 from trainables.job import Answer

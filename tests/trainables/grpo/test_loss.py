@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from tests.trainables.examples import EXAMPLES
-from trainables.causal_lm.model import new_model
+from trainables.causal_lm.model.model import new_model
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import PolicyLoss, advantages, policy_loss, token_weights
 from trainables.grpo.task import open_task

@@ -10,8 +10,8 @@ from pydantic import ValidationError
 
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import run_trial
-from trainables.causal_lm.model import new_model
-from trainables.causal_lm.objective import masked_attention
+from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.model.objective import masked_attention
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import token_log_probs
 from trainables.grpo.rollout import noise, sample

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.image_classifier.augment import augment, blank, draw

@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, Qwen3Config
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.common.optimizers import make_optimizer
 from trainables.parallel.fsdp import blocks_of, shard
 from trainables.parallel.gradients import clip_gradients

@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from search_spaces.spec.layout import SHORTHANDS, LayoutSpec
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, run_trial

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import torch
 
-from search_spaces.spec.layout import Layout, LayoutSpec
+from search_spaces.layout import Layout
+from search_spaces.spec.layout import LayoutSpec
 from tests.trainables.parallel.measured import BEFORE, footprint, measured_file
 from tests.trainables.parallel.ranks import LAYOUTS, MODELS, fits
 from tests.trainables.parallel.test_layouts import spawn

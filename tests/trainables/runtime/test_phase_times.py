@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from results.paths import TrialPaths
 from results.records.worker_samples import read_samples
+from results.trial_paths import TrialPaths
 from tests.trainables.local import run_trial
 from trainables.runtime.phase_times import PhaseTimes
 

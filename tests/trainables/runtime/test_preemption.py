@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from results.paths import TrialPaths
 from results.records.failures import Cause, Remedy, classify
 from results.records.trial import read_reports
+from results.trial_paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import (
     RecordingChannel,
@@ -19,7 +19,7 @@ from tests.trainables.local import (
     without_timing,
 )
 from trainables.digits import loop
-from trainables.launch.ray_train import error_line
+from trainables.launch.errors import error_line
 from trainables.runtime.preemption import (
     Preempted,
     install_sigterm_handler,

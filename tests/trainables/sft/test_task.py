@@ -10,12 +10,12 @@ import pytest
 import torch
 from tokenizers import Tokenizer
 
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import newest_checkpoint, run_trial
 from tests.trainables.sft import trl_losses
-from trainables.causal_lm.model import new_model
-from trainables.causal_lm.objective import NextTokenLoss, next_token_loss
+from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.model.objective import NextTokenLoss, next_token_loss
 from trainables.common.training import read_lineage
 from trainables.registry import resolve
 from trainables.sft.config import SFTConfig

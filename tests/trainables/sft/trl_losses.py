@@ -14,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from trainables.causal_lm.model import new_model, save_model
+from trainables.causal_lm.model.model import new_model, save_model
 from trainables.sft.config import SFTConfig
 from trainables.sft.task import open_task
 

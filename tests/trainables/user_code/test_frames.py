@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from trainables.launch.ray_train import error_line
+from trainables.launch.errors import error_line
 from trainables.launch.run_trial import output_to
 from trainables.user_code.loader import load
 

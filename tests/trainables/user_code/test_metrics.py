@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from trainables.user_code.metrics import StepCounter, flat_numbers
 
 

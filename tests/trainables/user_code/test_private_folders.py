@@ -10,12 +10,12 @@ import sys
 import time
 from pathlib import Path
 
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 
 ENTER = """
 import json, os, sys, tempfile
 from pathlib import Path
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from trainables.user_code.private_folders import enter_private_folders
 enter_private_folders(TrialPaths(Path(sys.argv[1])))
 print(json.dumps([os.getcwd(), tempfile.gettempdir(), os.environ["TMPDIR"]]), flush=True)
@@ -75,7 +75,7 @@ def test_working_directory_is_kept_and_temporary_folder_is_not(tmp_path: Path) -
 HOLD = """
 import os, sys
 from pathlib import Path
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from trainables.user_code.private_folders import wait_for_earlier_attempts
 said = wait_for_earlier_attempts(TrialPaths(Path(sys.argv[1])), int(sys.argv[2]))
 print(said, flush=True)

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from results.checkpoints.retention import Retention
-from results.paths import TrialPaths
 from results.records.reports import Report, append_report
+from results.trial_paths import TrialPaths
 from tests.trainables.local import make_job
 from trainables.launch.ray_train import checkpoint_snapshot
 from trainables.user_code.ray_train_checkpoints import (

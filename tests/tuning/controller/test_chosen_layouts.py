@@ -10,13 +10,13 @@ import pytest
 from results.records.failures import Remedy
 from results.records.trial import TrialState, read_trial
 from search_spaces.errors import UserError
+from search_spaces.layout import Layout
 from search_spaces.loading.sweep_file import load_sweep
-from search_spaces.spec.layout import Layout
 from search_spaces.spec.sweep import SweepSpec
 from tests.tuning.fake_pool import Sweep
 from tests.tuning.simulate import make_spec, next_job, open_run
 from trainables.job import Answer
-from tuning.controller.preflight import preflight
+from tuning.controller.preflight.checks import preflight
 from tuning.controller.resources.placement import Node
 from tuning.controller.trial_jobs import make_rerun_job
 

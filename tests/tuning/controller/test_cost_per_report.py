@@ -14,13 +14,14 @@ import pytest
 from rich.console import Console
 
 from results.analysis.replicates import ReplicateGroups
-from results.records.trial import Report, TrialRecord, append_report
-from search_spaces.spec.sweep import SchedulerSpec
+from results.records.reports import append_report
+from results.records.trial import Report, TrialRecord
+from search_spaces.spec.scheduler import SchedulerSpec
 from tests.trainables.local import make_worker
 from tests.tuning.call_costs import Cost, costs
 from tests.tuning.simulate import make_spec, new_sweep, next_job, open_run, train
 from trainables.job import TrialJob
-from trainables.launch.broker import Broker
+from trainables.launch.broker.broker import Broker
 from tuning.cli.run.live_view import LineView
 from tuning.controller.events import SessionStart
 from tuning.controller.session import open_sweep

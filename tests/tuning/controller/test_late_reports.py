@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from results.records.trial import Report, append_report, read_reports
+from results.records.reports import append_report
+from results.records.trial import Report, read_reports
 from tests.tuning.simulate import (
     finish,
     make_spec,

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import UserError
+from search_spaces.layout import Layout
 from search_spaces.loading.sweep_file import load_sweep
-from search_spaces.spec.layout import Layout
 from trainables.registry import resolve
-from tuning.controller.preflight import preflight
+from tuning.controller.preflight.checks import preflight
 
 SWEEPS = Path(__file__).parents[3] / "search_spaces"
 

@@ -19,7 +19,7 @@ from tests.tuning.simulate import (
     train,
 )
 from tuning.search.schedulers import Decision
-from tuning.search.study import SweepStudy
+from tuning.search.study.study import SweepStudy
 
 
 def test_sweep_runs_to_its_budget(tmp_path):

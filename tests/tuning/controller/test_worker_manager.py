@@ -11,7 +11,7 @@ from results.records.trial import TrialState
 from tests.tuning.fake_pool import ELASTIC, Sweep
 from tests.tuning.simulate import train
 from trainables.job import Answer
-from trainables.launch.events import Leak
+from trainables.launch.broker.events import Leak
 from tuning.controller.events import SweepEvents
 from tuning.controller.resources.capacity import IDLE_S
 from tuning.controller.resources.placement import Node

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from results.paths import TrialPaths
+from results.trial_paths import TrialPaths
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import ROOT
 from tests.tuning.deploy.kustomize import read

@@ -18,7 +18,7 @@ def test_only_one_module_uses_the_test_split() -> None:
                 if isinstance(node, ast.Attribute) and node.attr == "TEST":
                     found.add(file.relative_to(ROOT).as_posix())
     data = {
-        "trainables/causal_lm/corpus.py",
+        "trainables/causal_lm/data/corpus.py",
         "trainables/data/files.py",
         "trainables/data/prepare.py",
         "trainables/digits/loop.py",

@@ -23,7 +23,7 @@ from tests.tuning.call_costs import costs
 from tuning import api
 from tuning.controller import trial_table
 from tuning.controller.sweep_dir.lock import current_driver
-from tuning.search.study import SweepStudy
+from tuning.search.study.study import SweepStudy
 
 ASHA = tuning.Scheduler(name="asha", grace_period=1, reduction_factor=2, max_t=4)
 

@@ -12,7 +12,7 @@ from ray.exceptions import ActorDiedError
 from results.records.trial import Report
 from tests.tuning.call_costs import Cost, costs
 from trainables.job import Answer
-from trainables.launch.events import Ended, Event, Failed, Reported
+from trainables.launch.broker.events import Ended, Event, Failed, Reported
 from tuning.controller.ray_tune.listener import (
     FAILURE,
     KEY,

@@ -14,15 +14,16 @@ from results.records.failures import Cause
 from results.records.trial import Attempt, TrialRecord, TrialState, write_trial
 from results.storage.fencing import NullFence
 from search_spaces.errors import UserError
+from search_spaces.spec.budget import BudgetSpec
 from search_spaces.spec.prices import PricesSpec
-from search_spaces.spec.sweep import BudgetSpec, ResourcesSpec
+from search_spaces.spec.resources import ResourcesSpec
 from tests.tuning.simulate import make_spec, open_run, outcome, run_sweep, run_trials, train
 from tuning.controller.resources.budget import BudgetTracker, check_gpu_budget
 from tuning.controller.resources.forecast import Forecast, TrialCost, forecast, mean_trial_cost
 from tuning.controller.resources.placement import Node, compute_placement
 from tuning.controller.sweep_dir.folder import SweepState, record_session_time, write_state
 from tuning.search.schedulers import Decision
-from tuning.search.study import SweepStudy
+from tuning.search.study.study import SweepStudy
 
 HOUR = 3600.0
 PRICES = PricesSpec(cpu_hour=0.5, gpu_hour=2.0, currency="EUR")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from search_spaces.layout import Layout
 from search_spaces.spec.cluster import ClusterSpec
-from search_spaces.spec.layout import Layout, LayoutSpec
+from search_spaces.spec.layout import LayoutSpec
 from trainables.parallel.footprint import Footprint, Traffic
 from tuning.controller.resources.efficiency import grown, span, step_time
 

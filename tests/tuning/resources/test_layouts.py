@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from search_spaces.spec.layout import AXES, Layout
+from search_spaces.layout import AXES, Layout
 from search_spaces.spec.resources import ResourcesSpec
 from tests.tuning.simulate import make_spec
 from trainables.causal_lm.config import CausalLMConfig

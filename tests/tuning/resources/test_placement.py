@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from search_spaces.errors import UserError
-from search_spaces.spec.sweep import ResourcesSpec
+from search_spaces.spec.resources import ResourcesSpec
 from tuning.controller.resources.placement import (
     Node,
     compute_placement,

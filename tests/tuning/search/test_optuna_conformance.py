@@ -17,8 +17,8 @@ from optuna.testing.pytest_storages import StorageTestCase
 
 from search_spaces.spec.search import ONE_METRIC, SEARCHERS, SearchSpec
 from tuning.search.evidence import Evidence, TrialEvidence
-from tuning.search.journal import Journal
 from tuning.search.searchers import make_sampler
+from tuning.search.study.journal import Journal
 
 OURS = ("cmaes", "mfgp", "sobol")
 RELATIVE = ("cmaes", "sobol")

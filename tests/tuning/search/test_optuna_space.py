@@ -12,7 +12,8 @@ from search_spaces.domains.domain import Domain
 from search_spaces.domains.sampling import draw_value
 from tests.search_spaces.examples import DOMAINS
 from tests.tuning.simulate import make_spec
-from tuning.search.optuna_space import OptunaSpace, decode, distribution, encode
+from tuning.search.optuna_domains import decode, distribution, encode
+from tuning.search.optuna_space import OptunaSpace
 from tuning.search.schedulers.perturbation import perturb, share_of, value_at_share
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)

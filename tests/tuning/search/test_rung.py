@@ -11,7 +11,7 @@ from results.analysis.pareto import scalar_merits
 from tuning.search.schedulers.rung import Rung
 
 NUMBERS = st.floats(allow_nan=True, allow_infinity=True) | st.sampled_from((0.0, 1.0, 2.0))
-SHARES = st.sampled_from((0.5, 2 / 3, 0.75, 0.9)) | st.floats(0, 1)
+PERCENTS = st.sampled_from((50.0, (1 - 1 / 3) * 100, 75.0, 90.0)) | st.floats(0, 100)
 
 
 def rung_of(scores: list[tuple[float, ...]]) -> Rung:
@@ -21,13 +21,13 @@ def rung_of(scores: list[tuple[float, ...]]) -> Rung:
     return rung
 
 
-@given(st.lists(NUMBERS, min_size=2), SHARES)
-def test_quantile_of_others_is_numpys(values: list[float], share: float) -> None:
+@given(st.lists(NUMBERS, min_size=2), PERCENTS)
+def test_percentile_of_others_is_numpys(values: list[float], percent: float) -> None:
     scores = [(value,) for value in values]
     *others, mine = scalar_merits(scores)
     newest = f"t{len(values) - 1}"
     rung = rung_of(scores)
-    assert rung.quantile_of_others(newest, share) == np.quantile(others, share)
+    assert rung.percentile_of_others(newest, percent) == np.percentile(others, percent)
     assert rung.merit(newest) == mine
 
 
@@ -42,4 +42,4 @@ def test_order_is_by_merit_then_by_arrival(objectives: int, data: st.DataObject)
 
 
 def test_only_trial_has_no_others() -> None:
-    assert rung_of([(1.0,)]).quantile_of_others("t0", 0.5) is None
+    assert rung_of([(1.0,)]).percentile_of_others("t0", 50.0) is None

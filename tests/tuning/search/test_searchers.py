@@ -22,7 +22,7 @@ from tests.tuning.simulate import (
     run_trials,
     train,
 )
-from tuning.controller.preflight import preflight
+from tuning.controller.preflight.checks import preflight
 from tuning.search.auto_searcher import choose_searcher
 from tuning.search.schedulers import Decision
 

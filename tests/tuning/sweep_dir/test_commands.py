@@ -6,7 +6,7 @@ from results.records.trial import TrialState
 from tests.tuning.simulate import finish, make_spec, open_run, run_sweep, train
 from tuning.controller.sweep_dir.commands import CommandHandler, pending_commands, send
 from tuning.search.schedulers import Decision
-from tuning.search.study import SweepStudy
+from tuning.search.study.study import SweepStudy
 
 GIVEN = {"x": 0.25, "opt.k": 2}
 POINT = {"x": 0.25, "opt": {"k": 2}}

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from results.checkpoints.cleanup import remove_leftovers
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records.failures import Remedy, classify
 from results.records.trial import read_trials
 from results.storage.atomic import append_line, read_lines, write_atomic
+from results.trial_paths import TrialPaths
 from tests.results.written import write_checkpoint
 from tests.trainables.local import newest_checkpoint
 from tests.tuning.simulate import outcome, run_sweep

@@ -21,7 +21,7 @@ from search_spaces.loading.sweep_file import LoadedSweep, Source
 from search_spaces.redaction import redact
 from tests.tuning.simulate import make_spec
 from tests.tuning.sources import sweep
-from tuning.controller.preflight import preflight
+from tuning.controller.preflight.checks import preflight
 from tuning.controller.sweep_dir.trust import require_trust
 from tuning.controller.tracking.notify import Notifier
 

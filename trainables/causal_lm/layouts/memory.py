@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.causal_lm.layouts.rank_memory import rank_memory
 from trainables.causal_lm.layouts.rules import PIPELINED, description_of
 from trainables.causal_lm.layouts.step import ATTENTION, MLP, Adapter, Experts, Step

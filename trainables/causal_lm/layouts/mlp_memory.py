@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.causal_lm.layouts.step import Step
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.causal_lm.layouts.block_memory import Block
 from trainables.causal_lm.layouts.step import Step
 from trainables.parallel.footprint import RankMemory

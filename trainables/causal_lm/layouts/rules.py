@@ -8,7 +8,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.common.experts import ExpertsConfig
 from trainables.common.pipeline_rules import pipeline_problem
 

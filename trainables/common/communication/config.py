@@ -7,7 +7,7 @@ from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from trainables.config import TrainableConfig
 
 EXPOSED = "communication_exposed_seconds"

@@ -15,10 +15,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
-from trainables.launch.broker import Broker
-from trainables.launch.events import Failed, Leak
+from trainables.launch.broker.actor import is_alive, machines_of
+from trainables.launch.broker.broker import Broker
+from trainables.launch.broker.events import Failed, Leak
+from trainables.launch.errors import error_line
 from trainables.launch.node_notices import draining_machines
-from trainables.launch.ray_train import WorkerGroupSpec, error_line, is_alive, machines_of
+from trainables.launch.ray_train import WorkerGroupSpec
 from trainables.user_code.loop_source import builds_trainer
 
 if TYPE_CHECKING:

@@ -7,28 +7,24 @@ attempt gets its own `TorchTrainer`. Stopping a trial ends its processes without
 from __future__ import annotations
 
 import sys
-import threading
-import time
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ray.train import UserCallback
-
-from results.records.reports import Report, ReportWriter, read_reports
+from results.records.reports import read_reports
 from results.storage.log_filter import start_log_filter
 from search_spaces.redaction import also_redact
 from trainables.checkpointing.saver import Superseded
 from trainables.job import TrialJob
-from trainables.launch.broker import Broker
-from trainables.launch.events import Ended, Event, Failed, Reported
-from trainables.launch.fresh.callbacks import is_taken_away, start_fewer_actors
+from trainables.launch.broker.broker import Broker
+from trainables.launch.broker.events import Ended, Failed, Reported
+from trainables.launch.errors import describe_failure, without_secrets
+from trainables.launch.fresh.callbacks import start_fewer_actors
+from trainables.launch.fresh.forward_reports import ForwardReports, is_last, post_event
 from trainables.launch.node_notices import watch_node
 from trainables.launch.ray_train import (
     WorkerGroupSpec,
     checkpoint_snapshot,
     claim_device,
-    describe_failure,
     fit,
     note_spot_machine,
     over_node_network,
@@ -36,23 +32,19 @@ from trainables.launch.ray_train import (
     scaling_config,
     set_environment,
     this_machine,
-    without_secrets,
 )
 from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
 from trainables.runtime.memory import has_room
 from trainables.runtime.phase_times import PhaseTimes
-from trainables.runtime.preemption import Preempted
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.runtime.sampler import Sampler
 from trainables.user_code.loader import imported, load
-from trainables.user_code.metrics import StepCounter
 from trainables.user_code.private_folders import (
     enter_private_folders,
     wait_for_earlier_attempts,
 )
 from trainables.user_code.ray_train_checkpoints import (
-    add_manifest,
     add_missing_manifests,
     prepare_attempt,
     prune,
@@ -64,9 +56,6 @@ from trainables.user_code.user_trainer import own_loop, trainers_adopted
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
     from ray.train import RunConfig
-
-_CLOSING_S = 60.0
-"""Longest time that a loop has, after its last step, to save its model and return."""
 
 
 def user_loop_worker(config: dict[str, Any]) -> None:
@@ -135,102 +124,6 @@ def _register(config: dict[str, Any], context: Any, rank: int) -> None:
     register.remote(config["job"].key, rank, this_machine(), group, has_room=room)
 
 
-class ForwardReports(UserCallback):
-    """Records rank 0's reports and posts them to the broker, from the Train controller.
-
-    The report of the last step (`max_t`) is posted when the loop reports a later step, at the
-    latest after a minute: the driver ends the trial then, and a loop may still save its model. When
-    the loop returns before, `run_attempt` posts it. A report without numbers, or of the last step
-    again, only brings a checkpoint.
-
-    Args:
-        restored: step of the checkpoint that Ray Train gives the loop; None if there is none.
-    """
-
-    def __init__(self, job: TrialJob, broker: ActorHandle[Broker], restored: int | None) -> None:
-        self._job, self._broker, self._restored = job, broker, restored
-        self._reports = ReportWriter(job.paths, job.attempt)
-        self._hashing: threading.Thread | None = None
-        self._steps: StepCounter | None = None
-        self._held: threading.Timer | None = None
-
-    def after_report(
-        self, run_context: Any, metrics: list[dict[str, float]], checkpoint: Any
-    ) -> None:
-        """Called by the controller once all ranks have reported."""
-        if self._job.superseded:
-            return
-        if self._steps is None:
-            self._steps = StepCounter(self._job.paths, self._job.time_attr, self._first_step())
-        counter, metric = self._steps, self._job.retention.metric
-        step, numbers = counter.number(metrics[0])
-        if self._held is None:
-            if numbers and (step != counter.last or metric in numbers):
-                counter.last = step
-                self._post(step, numbers)
-        elif metric in numbers and step > counter.last:
-            self._held.cancel()
-            self._held.function()
-            return
-        if checkpoint is not None:
-            self._add_manifest(Path(checkpoint.path), counter.last)
-            if is_taken_away() and self._held is None:
-                self._leave(counter.last)
-
-    def _leave(self, step: int) -> None:
-        """End the run as preempted: it has a checkpoint, and the next attempt goes on from it."""
-        if self._hashing is not None:
-            self._hashing.join()
-        raise Preempted(f"a machine is taken away; left after step {step}, which it saved")
-
-    def _post(self, step: int, numbers: dict[str, float]) -> None:
-        report = Report(step=step, metrics=numbers, attempt=self._job.attempt, time=time.time())
-        self._reports.append(report)
-
-        def post() -> None:
-            _post_event(self._broker, self._job, Reported(report))
-
-        if not is_last(self._job, step):
-            post()
-            return
-        self._held = threading.Timer(_CLOSING_S, post)
-        self._held.daemon = True
-        self._held.start()
-
-    def _first_step(self) -> int:
-        """The step at which the loop began: that of its checkpoint, if it asked for it."""
-        import ray
-
-        asked = bool(ray.get(self._broker.is_restored.remote(self._job.key)))
-        return self._restored or 0 if asked else 0
-
-    def _add_manifest(self, folder: Path, step: int) -> None:
-        """Hash a checkpoint in the background, then delete old ones: one at a time, in order."""
-        before = self._hashing
-
-        def hash_files() -> None:
-            if before is not None:
-                before.join()
-            add_manifest(self._job.paths, folder, step)
-            prune(self._job)
-
-        self._hashing = threading.Thread(target=hash_files, name="hash", daemon=True)
-        self._hashing.start()
-
-
-def _post_event(broker: ActorHandle[Broker], job: TrialJob, event: Event) -> None:
-    """Post an event and wait until it is there: Ray does not keep the order of calls."""
-    import ray
-
-    posted: Any = broker.post_event.remote(job.key, event)
-    ray.get(posted)
-
-
-def is_last(job: TrialJob, step: int) -> bool:
-    """Whether a trial is complete at a step."""
-    return job.max_t is not None and step >= job.max_t
-
-
 def run_attempt(
     job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker], *, in_group: bool
 ) -> str | None:
@@ -249,8 +142,8 @@ def run_attempt(
         failed = describe_failure(e)
     reports = read_reports(job.paths)
     if reports and reports[-1].attempt == job.attempt and is_last(job, reports[-1].step):
-        _post_event(broker, job, Reported(reports[-1]))  # see `ForwardReports`
-    _post_event(broker, job, Ended() if failed is None else Failed(failed))
+        post_event(broker, job, Reported(reports[-1]))  # see `ForwardReports`
+    post_event(broker, job, Ended() if failed is None else Failed(failed))
     return failed
 
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
-from trainables.launch.broker import Broker
+from trainables.launch.broker.broker import Broker
 from trainables.launch.ray_train import WorkerGroupSpec
 
 if TYPE_CHECKING:

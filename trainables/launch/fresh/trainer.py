@@ -22,7 +22,7 @@ from ray.util.placement_group import PlacementGroup
 
 from trainables.launch.fresh.callbacks import NodeWatch
 from trainables.launch.fresh.libraries import import_libraries
-from trainables.launch.lane_trainer import LocalTrainer
+from trainables.launch.lanes.trainer import LocalTrainer
 from trainables.launch.ray_train import (
     NODE_ID,
     WorkerGroupSpec,

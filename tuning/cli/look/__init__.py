@@ -1,1 +1,1 @@
-"""Commands that only read: a sweep file before a run, or the folders in the storage."""
+"""Commands that show the folders in the storage, while sweeps run and afterwards."""

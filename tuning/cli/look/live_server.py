@@ -47,10 +47,10 @@ def serve_live(
             echo(address)
             if not local:
                 echo(
-                    "not encrypted: whoever sees the traffic can change the sweeps; "
+                    "not encrypted: anyone who sees the traffic can change the sweeps; "
                     "ssh -L reaches a server that listens on 127.0.0.1"
                 )
-            echo("whoever has this address can change the sweeps; Ctrl-C ends the server")
+            echo("anyone who has this address can change the sweeps; Ctrl-C ends the server")
             if browser:
                 webbrowser.open(address)
             config = uvicorn.Config(

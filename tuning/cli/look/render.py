@@ -51,7 +51,7 @@ def render(
     from search_spaces.loading.sweep_file import load_sweep
     from search_spaces.pipeline.loading import is_pipeline_file
     from tuning.cli.look.monitor import monitor
-    from tuning.controller.preflight import preflight
+    from tuning.controller.preflight.checks import preflight
     from tuning.submit.manifests import render_k8s
     from tuning.submit.sky import render_sky
 

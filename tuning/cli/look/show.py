@@ -22,9 +22,10 @@ from tuning.cli.options import StorageDir, Sweep, TrialArgument, with_results
 if TYPE_CHECKING:
     from results.analysis.leaderboard import TrialSummary
     from results.analysis.selection import Trial
-    from results.paths import SweepPaths, TrialPaths
+    from results.paths import SweepPaths
     from results.records.integrity import Integrity
     from results.records.trial import Attempt, Report, TrialRecord
+    from results.trial_paths import TrialPaths
     from search_spaces.spec.sweep import SweepSpec
 
 _WATCH_S = 2.0
@@ -54,7 +55,7 @@ def show(
     if csv:
         return _show_csv(with_results(sweep, storage), trial)
     if trial is None and (pipeline := find_pipeline(sweep, storage)) is not None:
-        from tuning.cli.look.pipeline import show_pipeline
+        from tuning.cli.plan.pipeline import show_pipeline
 
         if watch:
             _watch(pipeline.lock, lambda page: show_pipeline(pipeline, page), make_console())
@@ -188,7 +189,7 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     from results.analysis.cost import cost_shares
     from results.checkpoints.commit import damaged_checkpoints
     from results.records.trial import read_reports, read_trial
-    from tuning.cli.look.space_table import computed
+    from tuning.cli.plan.space_table import computed
     from tuning.cli.trials_table import state_cell
     from tuning.controller.attempts import end_silent_attempt
     from tuning.controller.sweep_dir.folder import find_trial

@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from results.analysis.leaderboard import TrialSummary
     from results.analysis.selection import Selection
     from results.paths import SweepPaths
-    from search_spaces.spec.sweep import SelectSpec, SweepSpec
+    from search_spaces.spec.select import SelectSpec
+    from search_spaces.spec.sweep import SweepSpec
     from tuning.evaluation.retrain import PrintLine
 
 
@@ -111,7 +112,7 @@ def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
     from pydantic import ValidationError
 
     from results.analysis.selection import selection_objectives
-    from search_spaces.spec.sweep import SelectSpec
+    from search_spaces.spec.select import SelectSpec
 
     overrides = {"at": at, "rule": rule}
     if rule and len(selection_objectives(spec, spec.select)) < 2:

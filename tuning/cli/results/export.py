@@ -102,7 +102,7 @@ class _Export:
 
     def register(self, name: str) -> None:
         """Register the verified ONNX file in MLflow."""
-        from results.tracking.model_registry import CANDIDATE, CHAMPION
+        from results.tracking.mlflow.model_registry import CANDIDATE, CHAMPION
         from tuning.evaluation.export_model import register_selected
 
         picked = self.picked

@@ -75,7 +75,7 @@ class SweepProgress:
     def remaining(self) -> str:
         """A forecast of time and cost, such as `about 3m07s and 0.2 CPU-hours left`, or empty.
 
-        It sums over all trials, so it is made anew only for every hundredth part of them: asked
+        It sums over all trials, so it is made again only for every hundredth part of them: asked
         after each trial, it takes the same time on average after any number of trials.
         """
         self._asked += 1

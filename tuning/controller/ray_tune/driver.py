@@ -19,7 +19,7 @@ from ray.tune.search import Searcher
 from results.records.failures import Remedy
 from results.storage.fault_injection import fault_point
 from trainables.job import Answer, TrialJob
-from trainables.launch.events import Failed
+from trainables.launch.broker.events import Failed
 from tuning.controller.ray_tune.guard import guarded
 from tuning.controller.ray_tune.listener import (
     FAILURE,

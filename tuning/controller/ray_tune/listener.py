@@ -20,12 +20,12 @@ from ray import tune
 from ray.exceptions import RayError
 
 from trainables.job import Answer
-from trainables.launch.events import Event, Failed, Reported
+from trainables.launch.broker.events import Event, Failed, Reported
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
-    from trainables.launch.broker import Broker
+    from trainables.launch.broker.broker import Broker
 
 KEY, REPORT, FAILURE, WAITED = "key", "report", "failure", "waited"
 Events = Sequence[tuple[str, Event]]

@@ -11,7 +11,7 @@ from tuning.controller.resources.placement import Placement
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
-    from trainables.launch.broker import Broker
+    from trainables.launch.broker.broker import Broker
     from trainables.launch.worker_pool import WorkerPool
 
 
@@ -25,7 +25,8 @@ def start_pool(
         folder: for Ray Train's own files.
         preload: see `WorkerGroupSpec`.
     """
-    from trainables.launch.ray_train import WorkerGroupSpec, start_broker
+    from trainables.launch.broker.actor import start_broker
+    from trainables.launch.ray_train import WorkerGroupSpec
     from trainables.launch.worker_pool import Isolation, launch
 
     broker, resources = start_broker(), spec.resources

@@ -185,5 +185,5 @@ def worker_needs(spec: SweepSpec) -> tuple[Any, ...]:
 
 
 def _end_this_process(reason: str) -> None:
-    """Ray died while nobody used it; the handler of SIGTERM ends the rest."""
+    """Ray died while no sweep used it; the handler of SIGTERM ends the rest."""
     os.kill(os.getpid(), signal.SIGTERM)

@@ -66,7 +66,7 @@ def _answers(at: tuple[str, int], context: ssl.SSLContext, known: bool) -> str |
     try:
         plain = socket.create_connection(at, _WAIT_S)
     except OSError:
-        return "nobody is there"
+        return "no process is there"
     try:
         with plain, context.wrap_socket(plain, server_hostname=at[0]) as link:
             if known:

@@ -6,8 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from search_spaces.layout import AXES, Layout
 from search_spaces.spec.cluster import ClusterSpec
-from search_spaces.spec.layout import AXES, REST, Layout, LayoutSpec
+from search_spaces.spec.layout import REST, LayoutSpec
 from trainables.parallel.footprint import Footprint
 
 TARGETS = {2: 0.90, 4: 0.85, 8: 0.75}

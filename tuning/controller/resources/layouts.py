@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from search_spaces.spec.layout import Layout
+from search_spaces.layout import Layout
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import TrainableConfig
 from trainables.parallel.footprint import RankMemory

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from results.records.machines import Machine
 from search_spaces.errors import UserError
-from search_spaces.spec.layout import Layout, LayoutSpec
-from search_spaces.spec.sweep import ResourcesSpec
+from search_spaces.layout import Layout
+from search_spaces.spec.layout import LayoutSpec
+from search_spaces.spec.resources import ResourcesSpec
 
 AUTOSCALING = "TUNE_AUTOSCALING"
 """Variable of a cluster's machines: `{"max_nodes": 8, "cpus": 8, "gpus": 2}`.

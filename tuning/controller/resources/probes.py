@@ -12,7 +12,8 @@ from pydantic import BaseModel
 
 from results.paths import Storage
 from results.storage.atomic import write_atomic
-from search_spaces.spec.layout import Layout, LayoutSpec
+from search_spaces.layout import Layout
+from search_spaces.spec.layout import LayoutSpec
 from tuning.controller.resources.layouts import Choice, Sized
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 from results.records.failures import Remedy
 from results.records.trial import TrialRecord
 from search_spaces.errors import UserError
-from search_spaces.spec.layout import Layout, LayoutSpec
+from search_spaces.layout import Layout
+from search_spaces.spec.layout import LayoutSpec
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.resources.layouts import Choice, choice_of
 from tuning.controller.resources.probes import Probes

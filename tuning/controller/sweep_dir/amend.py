@@ -23,7 +23,7 @@ from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep, load_sweep
 from search_spaces.spec.base import parse_duration
 from search_spaces.spec.sweep import SweepSpec
 from trainables.user_code.loader import canonical
-from tuning.controller.preflight import preflight
+from tuning.controller.preflight.checks import preflight
 from tuning.controller.sweep_dir.folder import sign_state, total_elapsed_s
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.repair import verify_records

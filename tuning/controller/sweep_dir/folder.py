@@ -12,11 +12,12 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from results.paths import Storage, SweepPaths, TrialPaths
+from results.paths import Storage, SweepPaths
 from results.records.pipeline import PipelinePaths, pipelines_in
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence
 from results.storage.links import refuse_outside_links
+from results.trial_paths import TrialPaths
 from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError, afterwards, suggest
 from search_spaces.files import parse_json, read_regular

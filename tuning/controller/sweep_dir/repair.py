@@ -14,7 +14,7 @@ from collections import defaultdict
 from contextlib import suppress
 from pathlib import Path
 
-from results.paths import SweepPaths, TrialPaths
+from results.paths import SweepPaths
 from results.records import environment
 from results.records.integrity import check_records
 from results.records.record_log import RecordLog, log_current, logged_name, read_record_log
@@ -29,12 +29,14 @@ from results.records.trial import (
     write_trial,
 )
 from results.storage.atomic import write_atomic
+from results.trial_paths import TrialPaths
 from search_spaces.checksum import json_matches_checksum
 from search_spaces.errors import UserError, first_few
 from search_spaces.files import read_regular
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
-from tuning.search.study import SweepStudy, derive_seed
+from tuning.search.seeds import derive_seed
+from tuning.search.study.study import SweepStudy
 
 _ATTEMPT, _TRIAL = re.compile(r"attempt_(\d+)"), re.compile(r"t(\d{4,})")
 REBUILT = "rebuilt from the study and the reports"
@@ -180,7 +182,7 @@ class _OlderRecordError(UserError):
 
 def _check_record(trial: TrialPaths, log: RecordLog, study: SweepStudy) -> None:
     """Raise `UserError` if a trial's record is lost, damaged, or older than the last one."""
-    name = logged_name(trial.sweep, trial.record)
+    name = logged_name(SweepPaths.of_trial(trial), trial.record)
     if not trial.record.exists():
         if not trial.root.exists() and _has_outcome(study, int(trial.root.name[1:])):
             return  # its reports are lost

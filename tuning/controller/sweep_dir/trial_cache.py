@@ -11,10 +11,10 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from results.paths import TrialPaths
 from results.records.reports import dump_reports
 from results.records.trial import Report, TrialRecord, TrialState, read_reports, read_trial
 from results.storage.atomic import write_atomic
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from tuning.search.transfer.findings import Finding
 

@@ -14,7 +14,7 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
 
-from search_spaces.spec.sweep import SearchSpec
+from search_spaces.spec.search import SearchSpec
 from tuning.search.evidence import Evidence
 from tuning.search.models.fidelity import Comparable, comparable
 from tuning.search.models.gp import GaussianProcess, expected_improvement, standardise

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_spaces.domains.domain import Domain
-from search_spaces.spec.sweep import SchedulerSpec
+from search_spaces.spec.scheduler import SchedulerSpec
 from tuning.search.schedulers.base import Decision, Scheduler, Scores
 from tuning.search.schedulers.rung import Rung
 
@@ -40,6 +40,6 @@ def decide_at_rung(rung: Rung, trial_id: str, scores: Scores, keep: float) -> De
     if trial_id in rung:
         return Decision.CONTINUE
     rung.add(trial_id, scores)
-    cutoff = rung.quantile_of_others(trial_id, (1 - keep) * 100 / 100)
+    cutoff = rung.percentile_of_others(trial_id, (1 - keep) * 100)
     worse = cutoff is not None and rung.merit(trial_id) < cutoff
     return Decision.STOP if worse else Decision.CONTINUE

@@ -8,7 +8,7 @@ from enum import StrEnum
 from typing import Any
 
 from search_spaces.domains.domain import Domain
-from search_spaces.spec.sweep import SchedulerSpec
+from search_spaces.spec.scheduler import SchedulerSpec
 
 Scores = tuple[float, ...]
 """One value per objective; higher is better."""

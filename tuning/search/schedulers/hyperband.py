@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from search_spaces.domains.domain import Domain
-from search_spaces.spec.sweep import SchedulerSpec
+from search_spaces.spec.scheduler import SchedulerSpec
 from tuning.search.schedulers.asha import decide_at_rung
 from tuning.search.schedulers.base import Decision, Scheduler, Scores
 from tuning.search.schedulers.rung import Rung

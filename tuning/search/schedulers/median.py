@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
-from search_spaces.spec.sweep import SchedulerSpec
+from search_spaces.spec.scheduler import SchedulerSpec
 from tuning.search.schedulers.base import Decision, Scheduler, Scores
 
 _MIN_TRIALS = 3

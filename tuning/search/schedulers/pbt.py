@@ -10,7 +10,7 @@ import numpy as np
 
 from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
-from search_spaces.spec.sweep import SchedulerSpec
+from search_spaces.spec.scheduler import SchedulerSpec
 from tuning.search.schedulers.base import (
     Decision,
     Exploit,

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from search_spaces.domains.domain import Domain
-from search_spaces.spec.sweep import SchedulerSpec
+from search_spaces.spec.scheduler import SchedulerSpec
 
 _FACTORS = (0.8, 1.2)
 

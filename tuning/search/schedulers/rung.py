@@ -15,7 +15,7 @@ _Place = tuple[float, int, str]
 class Rung:
     """The scores of trials at a rung, and their order: best first; ties in order of arrival.
 
-    With several objectives every new trial can change the order of all others, so it is made anew.
+    With several objectives every new trial can change the order of all others, so it is made again.
     """
 
     def __init__(self) -> None:
@@ -54,15 +54,15 @@ class Rung:
         """A key that sorts trials of this rung, best first."""
         return self._places[trial_id]
 
-    def quantile_of_others(self, trial_id: str, share: float) -> float | None:
-        """The merit below which this share of the other trials is, as `numpy.percentile` has it.
+    def percentile_of_others(self, trial_id: str, percent: float) -> float | None:
+        """The merit below which so many percent of the others are, as `numpy.percentile` has it.
 
         None if there are no others.
         """
         others = len(self) - 1
         if not others:
             return None
-        position = share * (others - 1)
+        position = percent / 100 * (others - 1)
         before, part = floor(position), position - floor(position)
         low = self._ascending(before, trial_id)
         high = self._ascending(min(before + 1, others - 1), trial_id)

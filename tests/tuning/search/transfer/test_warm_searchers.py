@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 
-from results.records.trial import Report, append_report, read_trials
+from results.records.reports import append_report
+from results.records.trial import Report, read_trials
 from search_spaces.spec.search import SEARCHERS
 from tests.tuning.sources import sampler_findings, session, sweep, warm_start
 from trainables.job import TrialJob

@@ -1,0 +1,106 @@
+"""What happened in a sweep, and when: starts, rungs, promotions, and why each trial stopped."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from results.analysis.pareto import cost
+from results.records.trial import Report, TrialRecord, TrialState
+from results.report.plots.axes import whole_ticks
+from results.report.plots.colours import STATES, WENT_ON
+from results.report.plots.figures import blank
+from results.report.sweep_data import SweepData
+
+
+@dataclass(frozen=True, order=True)
+class Happening:
+    """One line of a sweep's history. `time` is Unix seconds."""
+
+    time: float
+    trial: str
+    text: str
+
+
+def happenings(data: SweepData) -> list[Happening]:
+    """Everything that happened, oldest first."""
+    found = [*_reached(data)]
+    for record, reports in data.trials:
+        found += _attempts(record)
+        found += _went_on(record, reports, data.rung_steps)
+        if record.state.finished or record.state is TrialState.PAUSED:
+            why = f"{record.state}: {record.reason}" if record.reason else str(record.state)
+            found.append(Happening(_ended(record, reports), record.id, why))
+    return sorted(found)
+
+
+def rungs_figure(data: SweepData) -> go.Figure | None:
+    """For each rung, a stacked bar: what became of the trials that reached it; None without any."""
+    counts = {rung: Counter(_fates(data, rung)) for rung in data.rung_steps}
+    counts = {rung: fates for rung, fates in counts.items() if fates}
+    if not counts:
+        return None
+    figure = blank("rung (step)", "trials")
+    colours = {"went on": WENT_ON, **{state.value: colour for state, colour in STATES.items()}}
+    for fate, colour in colours.items():
+        heights = [fates[fate] for fates in counts.values()]
+        if any(heights):
+            x, marker = [f"{rung:g}" for rung in counts], {"color": colour}
+            figure.add_bar(x=x, y=heights, name=fate, marker=marker, width=0.6)
+    figure.update_xaxes(type="category")
+    figure.update_yaxes(whole_ticks([0, max(sum(fates.values()) for fates in counts.values())]))
+    return figure.update_layout(barmode="stack", height=320)
+
+
+def _fates(data: SweepData, rung: float) -> Iterator[str]:
+    for record, reports in data.trials:
+        if reports and reports[-1].step > rung:
+            yield "went on"
+        elif _at(reports, rung) is not None:
+            yield record.state.value
+
+
+def _reached(data: SweepData) -> Iterator[Happening]:
+    """Each trial at each rung, with its place among those that were there before."""
+    metric, mode = data.spec.metric, data.spec.mode
+    for rung in data.rung_steps:
+        at = [(r, record.id) for record, of in data.trials if (r := _at(of, rung)) is not None]
+        earlier: list[float] = []
+        for report, trial in sorted(at, key=lambda pair: pair[0].time):
+            if (value := report.metrics.get(metric)) is None:
+                continue
+            earlier.append(cost(value, mode))
+            place = sum(other < earlier[-1] for other in earlier) + 1
+            text = f"reached rung {rung:g} with {value:.5g}: place {place} of {len(earlier)}"
+            yield Happening(report.time, trial, text)
+
+
+def _went_on(
+    record: TrialRecord, reports: Sequence[Report], rungs: Sequence[float]
+) -> Iterator[Happening]:
+    for rung in rungs:
+        after = next((r for r in reports if r.step > rung), None)
+        if after is not None and _at(reports, rung) is not None:
+            yield Happening(after.time, record.id, f"promoted: goes on above rung {rung:g}")
+
+
+def _attempts(record: TrialRecord) -> Iterator[Happening]:
+    for attempt in record.attempts:
+        again = f" again (attempt {attempt.number})" if attempt.number > 1 else ""
+        yield Happening(attempt.started, record.id, f"started{again}")
+        if attempt.error and attempt.ended:
+            remedy = f", treated as {attempt.remedy}" if attempt.remedy else ""
+            yield Happening(attempt.ended, record.id, f"failed: {attempt.error}{remedy}")
+
+
+def _at(reports: Sequence[Report], rung: float) -> Report | None:
+    """The first report at a rung."""
+    return next((r for r in reports if r.step >= rung), None)
+
+
+def _ended(record: TrialRecord, reports: Sequence[Report]) -> float:
+    last = record.attempts[-1].ended if record.attempts else None
+    return last or (reports[-1].time if reports else record.created)

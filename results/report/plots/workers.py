@@ -1,0 +1,102 @@
+"""Which trial the workers had when: a Gantt chart, with the time in which they had none.
+
+The records have the times of attempts, not their workers. Each attempt is given to the first
+group of workers that is free.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import plotly.graph_objects as go
+
+from results.records.trial import Attempt, TrialRecord, TrialState
+from results.report.plots.axes import text
+from results.report.plots.colours import IDLE, STARTING, STATES
+from results.report.plots.figures import blank
+from results.report.sweep_data import SweepData
+from results.report.time_units import unit_for
+
+_MAX_BARS = 3000
+"""Newest attempts that are drawn."""
+
+
+@dataclass(frozen=True)
+class Bar:
+    """A part of a row. Times are Unix seconds; `kind` is a state, `starts` or `idle`."""
+
+    row: int
+    start: float
+    end: float
+    kind: str
+    label: str
+
+
+def bars(records: Sequence[TrialRecord]) -> list[Bar]:
+    """The attempts by groups of workers, and the gaps between them."""
+    attempts = [(a, record) for record in records for a in record.attempts]
+    attempts = sorted(attempts, key=lambda pair: pair[0].started)[-_MAX_BARS:]
+    free: list[tuple[int, float]] = []  # rows by the time since when they are free
+    busy: list[tuple[float, int]] = []
+    found: list[Bar] = []
+    for attempt, record in attempts:
+        while busy and busy[0][0] <= attempt.started:
+            end, row = heapq.heappop(busy)
+            heapq.heappush(free, (row, end))
+        row, since = heapq.heappop(free) if free else (len(busy), attempt.started)
+        if since < attempt.started:
+            found.append(Bar(row, since, attempt.started, "idle", "no trial"))
+        found += _attempt_bars(row, attempt, record)
+        heapq.heappush(busy, (attempt.started + attempt.held_seconds, row))
+    return found
+
+
+def workers_figure(data: SweepData) -> go.Figure | None:
+    """The Gantt chart; None before the first attempt."""
+    found = bars([record for record, _ in data.trials])
+    if not found:
+        return None
+    began, end = min(b.start for b in found), max(b.end for b in found)
+    unit = unit_for(end - began)
+    figure = blank(f"{unit.name} since the first trial", "workers of one trial")
+    colours = {state.value: colour for state, colour in STATES.items()}
+    for kind, colour in {**colours, "starts": STARTING, "idle": IDLE}.items():
+        of = [b for b in found if b.kind == kind]
+        if of:
+            figure.add_bar(
+                y=[b.row for b in of],
+                base=[round((b.start - began) / unit.seconds, 4) for b in of],
+                x=[round((b.end - b.start) / unit.seconds, 4) for b in of],
+                text=[text(b.label) for b in of],
+                orientation="h",
+                name=kind,
+                marker={"color": colour, "line": {"width": 0.5, "color": "rgba(128,128,128,0.6)"}},
+                textposition="inside",
+                insidetextanchor="middle",
+                textangle=0,
+                hovertemplate="%{text}: %{x:.3g} " + unit.symbol + "<extra></extra>",
+            )
+    rows = max(b.row for b in found) + 1
+    figure.update_yaxes(autorange="reversed", tickvals=list(range(rows)), showgrid=False)
+    figure.update_yaxes(ticktext=[str(row + 1) for row in range(rows)])
+    figure.update_layout(uniformtext={"mode": "hide", "minsize": 9})
+    return figure.update_layout(barmode="overlay", bargap=0.15, height=150 + 32 * min(rows, 24))
+
+
+def idle_share(records: Sequence[TrialRecord]) -> float:
+    """The part of the drawn time in which workers had no trial."""
+    found = bars(records)
+    whole = sum(b.end - b.start for b in found)
+    return sum(b.end - b.start for b in found if b.kind == "idle") / whole if whole else 0.0
+
+
+def _attempt_bars(row: int, attempt: Attempt, record: TrialRecord) -> list[Bar]:
+    began, end = attempt.started, attempt.started + attempt.held_seconds
+    runs = min(began + attempt.waited, end)
+    state = record.state
+    if attempt is not record.attempts[-1]:  # a trial that goes on was paused or failed before
+        state = TrialState.FAILED if attempt.error else TrialState.PAUSED
+    waits = [Bar(row, began, runs, "starts", f"{record.id} waits")] if attempt.waited else []
+    return [*waits, Bar(row, runs, end, state.value, record.id)]

@@ -1,0 +1,1 @@
+"""The runs of sweeps and pipelines in MLflow."""

@@ -1,0 +1,162 @@
+"""Creates and updates runs in MLflow, and sends nothing twice."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from results.storage.fencing import Fence
+from results.tracking.mlflow.client import PARENT_TAG, PIPELINE_TAG, connect, experiment_id, search
+from results.tracking.tracker import PipelineFacts
+from search_spaces.redaction import redacted
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Metric
+    from mlflow.entities import Run as Entity
+
+_METRICS, _PARAMS = 800, 100  # per log_batch: MLflow takes 100 parameters and tags, 1000 in all
+_KEY, _VALUE = 250, 6000  # characters of a name and of a parameter's value, likewise
+Point = tuple[float, float]
+"""A value, and its time in Unix seconds."""
+
+
+@dataclass
+class Run:
+    """A run and what MLflow stores of it; `sent` is None until MLflow was asked for its metrics."""
+
+    id: str
+    metrics: set[str] = field(default_factory=set)
+    params: set[str] = field(default_factory=set)
+    tags: dict[str, str] = field(default_factory=dict)
+    sent: set[tuple[str, int]] | None = None
+    running: bool = True
+
+
+class RunStore:
+    """The runs of one experiment. Any method may raise what MLflow raises.
+
+    Args:
+        uri: `sqlite:///…/mlflow.db`, another SQLAlchemy URI, or the http(s) address of a server.
+        artifact_root: folder for a new experiment's artifacts; None leaves it to the server.
+        experiment: its name; created when there is none.
+        fence: checked before every write; its errors are raised.
+    """
+
+    def __init__(self, uri: str, artifact_root: Path | None, experiment: str, fence: Fence) -> None:
+        self.reader = connect(uri)
+        self._fence = fence
+        self.experiment = experiment_id(self.client, experiment, artifact_root)
+
+    @property
+    def client(self) -> MlflowClient:
+        """The client for writes, which only the owner of the fence may make."""
+        self._fence.check()
+        return self.reader
+
+    def find(self, tag: str, value: str) -> Iterator[Run]:
+        """The runs with a tag."""
+        for run in search(self.reader, [self.experiment], tag, value):
+            yield _known(run)
+
+    def pipeline(self, facts: PipelineFacts) -> Run:
+        """The run of a pipeline, which is created if there is none.
+
+        Its stages may run at once, each with a process that looks for it: the run that was created
+        first is kept.
+        """
+        if (found := self._pipeline(facts)) is None:
+            made = self.create(facts.name, {PIPELINE_TAG: facts.key}, time.time())
+            found = self._pipeline(facts) or made
+            if found.id != made.id:
+                self.client.delete_run(made.id)
+        return found
+
+    def _pipeline(self, facts: PipelineFacts) -> Run | None:
+        runs = search(self.reader, [self.experiment], PIPELINE_TAG, facts.key)
+        own = [run for run in runs if PARENT_TAG not in run.data.tags]
+        first = min(own, key=lambda run: (run.info.start_time, run.info.run_id), default=None)
+        return _known(first) if first else None
+
+    def create(self, name: str, tags: Mapping[str, str], started: float) -> Run:
+        """A new run.
+
+        Args:
+            started: Unix seconds.
+        """
+        made = self.client.create_run(self.experiment, int(started * 1000), dict(tags), name)
+        return Run(made.info.run_id, tags=dict(tags), sent=set())
+
+    def reopen(self, run: Run) -> None:
+        """Set the status of a run that has ended to running."""
+        if not run.running:
+            self.client.update_run(run.id, status="RUNNING")
+            run.running = True
+
+    def end(self, run: Run, status: str, seconds: float) -> None:
+        """Set the status of a run, and when it ended, in Unix seconds."""
+        self.client.set_terminated(run.id, status, int(seconds * 1000))
+        run.running = False
+
+    def log(
+        self,
+        run: Run,
+        *,
+        params: Mapping[str, object] | None = None,
+        tags: Mapping[str, str] | None = None,
+        metrics: list[Metric] | None = None,
+    ) -> None:
+        """Send what the run does not have, in as few calls as MLflow's limits allow."""
+        from mlflow.entities import Param, RunTag
+
+        named = {mlflow_name(k): str(v)[:_VALUE] for k, v in redacted(params or {}).items()}
+        texts = {k: str(v)[:_VALUE] for k, v in redacted(tags or {}).items()}
+        changed = [RunTag(k, v) for k, v in texts.items() if run.tags.get(k) != v]
+        new = [Param(k, v) for k, v in named.items() if k not in run.params]
+        points = metrics or []
+        while new or changed or points:
+            self.client.log_batch(run.id, points[:_METRICS], new[:_PARAMS], changed[:_PARAMS])
+            points, new, changed = points[_METRICS:], new[_PARAMS:], changed[_PARAMS:]
+        run.params.update(named)
+        run.tags.update(texts)
+        if run.sent is not None:
+            run.sent.update((m.key, m.step) for m in metrics or [])
+
+    def store(self, run: Run, artifacts: Mapping[str, str]) -> None:
+        """Store files with a run; a tag with the digest shows that a file is there already."""
+        for name, text in artifacts.items():
+            tag, digest = f"tune.artifact.{name}", hashlib.sha256(text.encode()).hexdigest()
+            if run.tags.get(tag) != digest:
+                self.client.log_text(run.id, text, name)
+                self.log(run, tags={tag: digest})
+
+    def unsent(self, run: Run, points: Mapping[tuple[str, int], Point]) -> list[Metric]:
+        """Of (key, step) → (value, Unix seconds), the points that MLflow does not have."""
+        from mlflow.entities import Metric
+
+        if points and run.sent is None:
+            histories = (self.reader.get_metric_history(run.id, key) for key in run.metrics)
+            run.sent = {(m.key, m.step) for history in histories for m in history}
+        sent = run.sent or set()
+        return [
+            Metric(mlflow_name(key), value, int(seconds * 1000), step)
+            for (key, step), (value, seconds) in points.items()
+            if (mlflow_name(key), step) not in sent
+        ]
+
+
+def mlflow_name(key: str) -> str:
+    """A name as MLflow takes it."""
+    return re.sub(r"[^\w\-. :/]", "_", key)[:_KEY]
+
+
+def _known(run: Entity) -> Run:
+    data = run.data
+    found = Run(run.info.run_id, set(data.metrics), set(data.params), dict(data.tags))
+    found.running = run.info.status == "RUNNING"
+    return found

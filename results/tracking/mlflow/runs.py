@@ -1,0 +1,166 @@
+"""A sweep's runs in MLflow: updates them and sends nothing twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from results.analysis.cost import cost_shares
+from results.records.trial import Report, TrialRecord, TrialState
+from results.storage.fencing import Fence
+from results.tracking.averages import Average
+from results.tracking.extras import Extras
+from results.tracking.mlflow.client import (
+    AVERAGE_TAG,
+    NOTE_TAG,
+    PARENT_TAG,
+    STOPPED_TAG,
+    SWEEP_TAG,
+    TRIAL_TAG,
+)
+from results.tracking.mlflow.flows import link_output, logged_model, store_files
+from results.tracking.mlflow.run_store import Run, RunStore, mlflow_name
+from results.tracking.tracker import Ending, SweepFacts
+from results.tracking.winner import Winner
+from search_spaces.nested import flattened
+
+_STATUS = {
+    TrialState.COMPLETED: "FINISHED",
+    TrialState.STOPPED: "FINISHED",
+    TrialState.FAILED: "FAILED",
+}
+"""MLflow's status of a trial's run; those of the other states are KILLED."""
+
+
+class Runs:
+    """The runs of one sweep, found by their tags. Any method may raise what MLflow raises.
+
+    After an error create a new object: it is unknown how much of the failed call MLflow stored.
+
+    Args:
+        uri: `sqlite:///…/mlflow.db`, another SQLAlchemy URI, or the http(s) address of a server.
+        artifact_root: folder for a new experiment's artifacts; None leaves it to the server.
+        experiment: its name; created when there is none.
+        fence: checked before every write; its errors are raised.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        artifact_root: Path | None,
+        experiment: str,
+        facts: SweepFacts,
+        fence: Fence,
+    ) -> None:
+        self._runs = RunStore(uri, artifact_root, experiment, fence)
+        self._key, self._prices = facts.key, facts.prices
+        self._children: dict[str, Run] = {}
+        self._averages: dict[str, Run] = {}
+        parent = None
+        for run in self._runs.find(SWEEP_TAG, facts.key):
+            trial, average = (run.tags.get(tag) for tag in (TRIAL_TAG, AVERAGE_TAG))
+            if trial is not None:
+                self._children[trial] = run
+            elif average is not None:
+                self._averages[average] = run
+            else:
+                parent = run
+        self._name = facts.name
+        about = {NOTE_TAG: facts.description} if facts.description else {}
+        self._parent = parent or self._create(facts.name, about, time.time())
+        self._runs.reopen(self._parent)
+        tags = dict(facts.tags)
+        if facts.pipeline is not None:
+            tags[PARENT_TAG] = self._runs.pipeline(facts.pipeline).id
+        self._runs.log(self._parent, params=facts.params, tags=tags)
+        self._runs.store(self._parent, facts.artifacts)
+
+    def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
+        """Bring a trial's run up to date.
+
+        Args:
+            record: the present record.
+            reports: those that may be new, oldest first.
+            extras: empty while the trial runs.
+        """
+        tags = {"tune.attempt": str(len(record.attempts)), "tune.seed": str(record.seed)}
+        tags["tune.workers"] = ", ".join(str(a.workers) for a in record.attempts)
+        tags |= {"tune.state": record.state.value, "tune.reason": record.reason or "under way"}
+        tags[STOPPED_TAG] = str(record.state is TrialState.STOPPED).lower()
+        run = self._children.get(record.id)
+        if run is None:
+            started = record.attempts[0].started if record.attempts else record.created
+            fixed = {TRIAL_TAG: record.id, PARENT_TAG: self._parent.id}
+            fixed[NOTE_TAG] = (
+                f"Trial of sweep {self._name}. Logs: `tune logs {self._name} {record.id}`"
+            )
+            run = self._children[record.id] = self._create(record.id, fixed, started)
+        elif record.state.active:
+            self._runs.reopen(run)
+        params = {**flattened(record.config), **record.params}
+        points = {(k, r.step): (v, r.time) for r in reports for k, v in r.metrics.items()}
+        points |= {(key, step): (value, time) for key, step, time, value in extras.samples}
+        if not record.state.active:
+            points |= self._cost(record)
+        metrics = self._runs.unsent(run, points)
+        self._runs.log(run, params=params, tags={**tags, **extras.tags}, metrics=metrics)
+        self._runs.store(run, extras.artifacts)
+        if not record.state.active:
+            ended = record.attempts[-1].ended if record.attempts else None
+            self._runs.end(run, _STATUS.get(record.state, "KILLED"), ended or time.time())
+
+    def _cost(self, record: TrialRecord) -> dict[tuple[str, int], tuple[float, float]]:
+        """The cost of a trial that has ended, and its useless part; by number of attempts."""
+        if self._prices is None or not record.attempts:
+            return {}
+        shares, last = cost_shares([record], self._prices), record.attempts[-1]
+        values = {"cost": shares.total, **{f"cost_{why}": c for why, c in shares.wasted.items()}}
+        return {
+            (f"tune/{name}", last.number): (cost.cost, last.ended or time.time())
+            for name, cost in values.items()
+        }
+
+    def average(self, average: Average) -> None:
+        """Bring the run of an average of weights up to date."""
+        run = self._averages.get(average.digest)
+        if run is None:
+            fixed = {AVERAGE_TAG: average.digest, PARENT_TAG: self._parent.id}
+            run = self._averages[average.digest] = self._create(
+                average.name, fixed, average.created
+            )
+        elif not run.running:
+            return
+        runs = ", ".join(self._children[m].id for m in average.members if m in self._children)
+        metrics = self._runs.unsent(
+            run, {(k, 0): (v, average.created) for k, v in average.metrics.items()}
+        )
+        tags = {**average.tags, "tune.member_runs": runs}
+        self._runs.log(run, params=average.params, tags=tags, metrics=metrics)
+        self._runs.store(run, average.artifacts)
+        self._runs.end(run, "FINISHED", average.created)
+
+    def end(self, ending: Ending) -> None:
+        """The session has ended: set the status of every run that is still running."""
+        from mlflow.entities import Metric
+
+        now = time.time()
+        for child in self._children.values():
+            if child.running:
+                self._runs.end(child, "KILLED", now)
+        values = [Metric(mlflow_name(k), v, int(now * 1000), 0) for k, v in ending.metrics.items()]
+        self._runs.log(self._parent, metrics=values)
+        self._runs.end(self._parent, ending.status, now)
+
+    def log_model(self, winner: Winner) -> None:
+        """Log the weights of the winner as a model that its run and the sweep's put out."""
+        source = self._children[winner.trial]
+        model = logged_model(self._runs, self._key, winner.paths, winner.trial, source)
+        store_files(self._runs, model, winner)
+        for run in (source, self._parent):
+            link_output(self._runs, run, model)
+        tags = {"tune.winner": winner.trial, "tune.why": winner.why}
+        self._runs.log(self._parent, tags=tags)
+
+    def _create(self, name: str, tags: Mapping[str, str], started: float) -> Run:
+        return self._runs.create(name, {SWEEP_TAG: self._key, **tags}, started)

@@ -1,0 +1,84 @@
+"""Lanes without processes record which trials a pool gives them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tests.trainables.local import make_job
+from trainables.launch.lanes import pool as lane_pool
+from trainables.launch.lanes.pool import LanePool
+from trainables.launch.ray_train import WorkerGroupSpec
+
+JOB = make_job(Path("a"))
+
+
+class RecordedLane:
+    """A lane without processes."""
+
+    made: list[RecordedLane]
+
+    def __init__(
+        self, spec: WorkerGroupSpec, broker: Any, max_growth: int, after: Any = None
+    ) -> None:
+        self.id, self.workers, self.after = f"lane-{id(self)}", spec.workers, after
+        self.is_alive, self.is_cancelled, self.num_trials = True, False, 0
+        self.made.append(self)
+
+    def start(self, job: Any) -> None:
+        self.num_trials += 1
+
+    def retire(self) -> None:
+        self.is_alive = False
+
+
+@pytest.fixture
+def lanes(monkeypatch: pytest.MonkeyPatch) -> list[RecordedLane]:
+    """All lanes that the pool makes, in order."""
+    monkeypatch.setattr(lane_pool, "Lane", RecordedLane)
+    monkeypatch.setattr(RecordedLane, "made", [], raising=False)
+    return RecordedLane.made
+
+
+@pytest.fixture
+def pool(lanes: list[RecordedLane]) -> LanePool:
+    """Two lanes of one worker."""
+    broker: Any = SimpleNamespace(answer=SimpleNamespace(remote=lambda *_: None))
+    return LanePool(WorkerGroupSpec(1, 1.0, 0.0, 1.0, ""), [1, 1], broker, None, 0)
+
+
+def test_first_trial_goes_to_the_lane_that_starts_first(
+    pool: LanePool, lanes: list[RecordedLane]
+) -> None:
+    pool.start(JOB)
+    assert [(lane.after, lane.num_trials) for lane in lanes] == [(None, 1), (lanes[0], 0)]
+
+
+def test_lane_released_last_is_used_first(pool: LanePool, lanes: list[RecordedLane]) -> None:
+    pool.start(JOB)
+    pool.release(JOB.key)
+    pool.start(JOB)
+    assert [lane.num_trials for lane in lanes] == [2, 0]
+
+
+def test_trial_of_another_size_gets_a_new_lane(pool: LanePool, lanes: list[RecordedLane]) -> None:
+    pool.start(replace(JOB, workers=2))
+    assert [lane.workers for lane in lanes if lane.is_alive] == [2]
+    assert len(lanes) == 3
+
+
+@pytest.mark.parametrize("settled", [True, False])
+def test_idle_lanes_are_handed_over_once_their_trials_have_ended(
+    pool: LanePool, lanes: list[RecordedLane], monkeypatch: pytest.MonkeyPatch, settled: bool
+) -> None:
+    monkeypatch.setattr(lane_pool, "forget_attempts", lambda broker, wait_s: settled)
+    pool.start(JOB)
+    assert not pool.hand_over()  # a trial runs
+    pool.release(JOB.key)
+    assert pool.hand_over() is settled
+    pool.retire_idle(keep=0)
+    assert not pool.hand_over()  # no lane is left

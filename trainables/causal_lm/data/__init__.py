@@ -1,0 +1,1 @@
+"""The text of a language model: its sources, its tokenizer, and arrays of tokens."""

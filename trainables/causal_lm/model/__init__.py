@@ -1,0 +1,1 @@
+"""The network of a language model, and what a rank computes of it."""

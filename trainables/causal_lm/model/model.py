@@ -1,0 +1,212 @@
+"""Creates, loads and saves the network in the form that plain `transformers` loads."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    GenerationConfig,
+    LlamaConfig,
+    MixtralConfig,
+)
+
+from results.checkpoints.shards import is_sharded
+from results.export.quiet import quiet_transformers
+from search_spaces.errors import UserError
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data.dataset import Dataset
+from trainables.causal_lm.data.tokenizer import load_pretrained, wrap_bpe
+from trainables.common.lora import (
+    LoRAConfig,
+    has_adapter,
+    load_adapter,
+    merge_adapter,
+    saved_lora,
+)
+from trainables.common.start_model import require_folder
+from trainables.common.training import read_lineage, weights_digest
+from trainables.parallel.sharded_state import load_weights
+
+INIT_SCALE = 0.5
+"""Standard deviation of initial weights, times width^-1/2: GPT-2's 0.02 at width 625. Narrow models
+learn several times faster than with 0.02."""
+
+
+def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
+    """The model at step 0, float32: pretrained, or random from `init_seed` alone."""
+    with quiet_transformers():
+        if config.model_name_or_path is not None:
+            return pretrained_model(config.model_name_or_path)
+        with torch.random.fork_rng(devices=[]):
+            torch.default_generator.manual_seed(config.init_seed)
+            auto: Any = AutoModelForCausalLM
+            model: nn.Module = auto.from_config(architecture(config, dataset.meta))
+            return model
+
+
+def load_model(
+    config: CausalLMConfig, dataset: Dataset, weights: Path, lora: LoRAConfig | None = None
+) -> nn.Module:
+    """The model of a configuration, with the weights of a folder.
+
+    Args:
+        config: of the trial that trained the weights.
+        dataset: on which it trained.
+        weights: holds `model.safetensors`, or an adapter, which is not merged.
+        lora: hyperparameters of the adapter; None: those with which it was trained.
+
+    Raises:
+        UserError: the weights are of another model.
+    """
+    if has_adapter(weights):
+        base = new_model(config, dataset)
+        if weights_digest(base) != read_lineage(weights):
+            raise UserError(
+                f"{config.model_name_or_path}: not the base of the adapter in {weights}"
+            )
+        load_adapter(base, lora or saved_lora(weights), weights)
+        return base
+    with quiet_transformers():
+        shape = architecture(config, dataset.meta, _saved_heads(weights))
+        if is_sharded(weights):
+            return _from_shards(shape, weights)
+        alone = not (weights / "generation_config.json").exists()
+        generation = GenerationConfig.from_model_config(shape) if alone else None
+        auto: Any = AutoModelForCausalLM
+        model, found = auto.from_pretrained(
+            weights,
+            config=shape,
+            generation_config=generation,
+            dtype=torch.float32,
+            local_files_only=True,
+            output_loading_info=True,
+            trust_remote_code=False,
+            use_safetensors=True,
+        )
+    wrong = {k: v for k, v in found.items() if v and k in _MUST_BE_EMPTY}
+    if wrong:
+        raise UserError(f"{weights}: its weights are of another model ({wrong})")
+    loaded: nn.Module = model
+    return loaded
+
+
+def _from_shards(architecture: Any, weights: Path) -> nn.Module:
+    auto: Any = AutoModelForCausalLM
+    with torch.random.fork_rng(devices=[]):  # of initial weights, which are replaced
+        model: nn.Module = auto.from_config(architecture, dtype=torch.float32)
+    load_weights(model, weights)
+    return model
+
+
+_MUST_BE_EMPTY = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
+
+
+def load_merged(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Module:
+    """As `load_model`, with the adapter merged into its base if there is one."""
+    model = load_model(config, dataset, weights)
+    return merge_adapter(model) if has_adapter(weights) else model
+
+
+def save_model(
+    model: nn.Module,
+    config: CausalLMConfig,
+    dataset: Dataset,
+    folder: Path,
+    weights: dict[str, torch.Tensor] | None = None,
+) -> None:
+    """Write one `model.safetensors`, `config.json` and the tokenizer's files to an existing folder.
+
+    `weights` is a copy of the model's state to write; None for its current state.
+    """
+    hf: Any = model
+    with quiet_transformers():
+        hf.save_pretrained(folder, state_dict=weights, max_shard_size="1000TB")
+        save_tokenizer(config, dataset, folder)
+
+
+def save_description(
+    model: nn.Module, config: CausalLMConfig, dataset: Dataset, folder: Path
+) -> None:
+    """Write what `save_model` does, without the weights."""
+    hf: Any = model
+    described = copy(hf.config)
+    described.architectures = [type(model).__name__.removeprefix("FSDP")]
+    with quiet_transformers():
+        described.save_pretrained(folder)
+        if hf.can_generate():
+            hf.generation_config.save_pretrained(folder)
+        save_tokenizer(config, dataset, folder)
+
+
+def save_tokenizer(config: CausalLMConfig, dataset: Dataset, folder: Path) -> None:
+    """Write the tokenizer's files."""
+    if config.tokenizer_from is None:
+        tokenizer = wrap_bpe(dataset.tokenizer_file, config.sequence_length)
+    else:
+        tokenizer = load_pretrained(config.tokenizer_from)
+    if template := dataset.meta.get("chat_template"):
+        tokenizer.chat_template = template
+    tokenizer.save_pretrained(folder)
+
+
+def _saved_heads(weights: Path) -> int | None:
+    """Attention heads of a checkpoint: the shapes of weights do not show them."""
+    file = weights / "config.json"
+    return json.loads(file.read_text()).get("num_attention_heads") if file.exists() else None
+
+
+def architecture(
+    config: CausalLMConfig, meta: Mapping[str, Any], saved_heads: int | None = None
+) -> Any:
+    """The configuration of the model's class in `transformers`.
+
+    Args:
+        config: of a trial.
+        meta: of its data; `vocab_size` and `end` are needed for a model from scratch.
+        saved_heads: attention heads of a checkpoint, unless `config` gives their number.
+    """
+    if config.model_name_or_path is not None:
+        require_folder(config.model_name_or_path)
+        return AutoConfig.from_pretrained(config.model_name_or_path, trust_remote_code=False)
+    heads = config.num_heads or saved_heads or config.heads
+    kind: Any = LlamaConfig if config.experts is None else MixtralConfig
+    return kind(
+        vocab_size=meta["vocab_size"],
+        hidden_size=config.hidden_size,
+        intermediate_size=config.mlp_size,
+        num_hidden_layers=config.num_layers,
+        num_attention_heads=heads,
+        num_key_value_heads=heads,
+        max_position_embeddings=config.sequence_length,
+        initializer_range=INIT_SCALE * config.hidden_size**-0.5,
+        tie_word_embeddings=True,
+        bos_token_id=None,
+        eos_token_id=meta["end"],
+        pad_token_id=None,
+        **(config.experts.shape() if config.experts is not None else {}),
+    )
+
+
+def pretrained_model(name: str) -> nn.Module:
+    """The float32 model of a folder or hub id; its own code is not run.
+
+    Raises:
+        UserError: the folder is gone.
+    """
+    require_folder(name)
+    auto: Any = AutoModelForCausalLM
+    model: nn.Module = auto.from_pretrained(
+        name,
+        dtype=torch.float32,
+        trust_remote_code=False,
+        weights_only=True,  # a pickle may hold tensors only
+    )
+    return model

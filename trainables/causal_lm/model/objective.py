@@ -1,0 +1,298 @@
+"""The next-token loss of a model: in `transformers`' own way, or the faster one of `fast_path`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from search_spaces.errors import UserError
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data.dataset import Tokens
+from trainables.causal_lm.layouts.rules import CUT_BETWEEN_LAYERS
+from trainables.causal_lm.model.fast_path import (
+    CAUSAL,
+    hidden_states,
+    is_fast,
+    output_weight,
+    speed_up,
+)
+from trainables.client import Rows
+from trainables.common.cross_entropy import (
+    IGNORED,
+    linear_cross_entropies,
+    linear_cross_entropy,
+)
+from trainables.common.experts import balance_gradient, idle_weights, router_logits
+from trainables.common.precision import compute_dtype
+from trainables.common.throughput import flops_per_token
+from trainables.parallel.context import (
+    CONTEXT,
+    mean_cross_entropy,
+    model_arguments,
+    sequence_part,
+    split_sequences,
+)
+from trainables.parallel.experts import split_experts
+from trainables.parallel.fsdp import blocks_of, shard
+from trainables.parallel.mesh import Mesh
+from trainables.parallel.pipeline import Pipeline
+from trainables.parallel.sequence import cut_sequences
+
+
+class NextTokenLoss(nn.Module):
+    """Mean loss of a batch: what is compiled, and what data parallelism wraps."""
+
+    def __init__(self, model: nn.Module, config: CausalLMConfig) -> None:
+        super().__init__()
+        self.model, self._config = model, config
+
+    def forward(
+        self,
+        tokens: torch.Tensor,
+        counted: torch.Tensor | None = None,
+        positions: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Nats per counted token, a scalar.
+
+        Args:
+            tokens: int64 [batch, length + 1].
+            counted: bool [batch, length], whether the next token counts; None: all do.
+            positions: int64 [batch, length], of each token in its document, from 0. A document does
+                not attend to others. None: each sequence is one document.
+        """
+        inputs, targets = tokens[:, :-1], _targets(tokens, counted)
+        # gradients of an unscaled loss, as of our cross-entropy, vanish in float16
+        if is_fast(self.model) and self._config.dtype != "float16":
+            hidden = hidden_states(self.model, inputs, self._config, positions)
+            cross_entropy = getattr(self.model, "cross_entropy", linear_cross_entropy)
+            loss: torch.Tensor = cross_entropy(
+                hidden, output_weight(self.model), targets.reshape(-1)
+            )
+            return loss
+        logits, balance = training_logits(self.model, inputs, self._config, positions)
+        return mean_cross_entropy(sequence_part(self.model), logits, targets) + balance
+
+
+def next_token_loss(
+    model: nn.Module,
+    config: CausalLMConfig,
+    reduction: str,
+    tokens: torch.Tensor,
+    counted: torch.Tensor | None = None,
+    positions: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """Negative log-likelihood of each next token, as of `NextTokenLoss`; 0 if it does not count.
+
+    On the fast path it is not differentiable; `NextTokenLoss` is.
+    """
+    inputs, targets = tokens[:, :-1], _targets(tokens, counted)
+    if isinstance(model, Pipeline):
+        scores = model(inputs, **({} if positions is None else {"positions": positions}))
+        if scores is None:  # another rank has the last stage
+            return torch.zeros(targets.numel() if reduction == "none" else (), device=tokens.device)
+        return F.cross_entropy(scores.flatten(0, 1), targets.reshape(-1), reduction=reduction)
+    reduce: Callable[[torch.Tensor], torch.Tensor] = _REDUCE[reduction]
+    if is_fast(model) and not torch.is_grad_enabled():
+        hidden = hidden_states(model, inputs, config, positions)
+        return reduce(linear_cross_entropies(hidden, output_weight(model), targets.reshape(-1)))
+    logits = next_token_logits(model, inputs, config, positions)
+    part = sequence_part(model)
+    if part.size == 1:
+        return F.cross_entropy(logits, targets.reshape(-1), reduction=reduction)
+    mine = part.cut(targets, IGNORED)
+    losses = F.cross_entropy(logits, mine.reshape(-1), reduction="none").view_as(mine)
+    return reduce(part.gather(losses, dim=1)[:, : targets.shape[1]].reshape(-1))
+
+
+def stage_inputs(
+    tokens: torch.Tensor,
+    counted: torch.Tensor | None = None,
+    positions: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+    """The inputs of `Pipeline.backward`, from those of `NextTokenLoss`."""
+    inputs = tokens[:, :-1]
+    others = {"targets": _targets(tokens, counted)}
+    return inputs, others if positions is None else {**others, "positions": positions}
+
+
+Inputs = tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]
+"""Of `NextTokenLoss`."""
+
+
+def text_inputs(tokens: torch.Tensor, end: int | None) -> Inputs:
+    """The inputs of texts; with `end`, their documents do not see each other."""
+    return tokens, None, None if end is None else document_positions(tokens, end)
+
+
+def document_positions(tokens: torch.Tensor, end: int) -> torch.Tensor:
+    """Position of each input in its document, int64 [batch, length].
+
+    A document begins with the token `end` of the one before, so that every target counts.
+
+    Args:
+        tokens: int64 [batch, length + 1].
+        end: the token that ends a document.
+    """
+    inputs = tokens[:, :-1]
+    places = torch.arange(inputs.shape[1], device=tokens.device)
+    begins = torch.where(inputs == end, places, 0).cummax(dim=1).values
+    return places - begins
+
+
+def _targets(tokens: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
+    """The next tokens, int64 [batch, length]; those that do not count are `IGNORED`."""
+    targets = tokens[:, 1:]
+    if counted is not None:
+        targets = targets.masked_fill(~counted, IGNORED)
+    return targets
+
+
+_REDUCE: dict[str, Any] = {"none": lambda each: each, "sum": torch.sum, "mean": torch.mean}
+
+
+def to_device(rows: Tokens | Rows | npt.NDArray[np.bool_], device: torch.device) -> torch.Tensor:
+    """Numbers on a device, int64, or flags, bool; the copy to a GPU does not wait for it."""
+    tokens = torch.from_numpy(rows if rows.dtype == np.bool_ else rows.astype(np.int64))
+    if device.type == "cuda":
+        tokens = tokens.pin_memory()
+    return tokens.to(device, non_blocking=True)
+
+
+def place(model: nn.Module, device: torch.device) -> nn.Module:
+    """Move a model to a device. On a GPU, its attention needs no mask if it is plainly causal."""
+    model.to(device)
+    if device.type == "cuda":
+        speed_up(model)
+    return model
+
+
+def spread_or_place(
+    model: nn.Module, config: CausalLMConfig, mesh: Mesh, device: torch.device
+) -> None:
+    """Move a model to a device, or, where ranks share it, this rank's part."""
+    hf: Any = model
+    hf.shares_batch = math.prod(mesh.layout.sizes.values()) > 1
+    if not mesh.is_sharded:
+        place(model, device)
+        return
+    split_sequences(model, mesh)
+    dtype, plan = compute_dtype(config.dtype, device), plan_of_layers(model, mesh)
+    ring = mesh.layout.cp_method == "ring"
+    if ring and device.type == "cuda" and dtype == torch.float32:
+        raise UserError("layout cp_method: ring takes dtype bfloat16 on a GPU; use gather")
+    split_experts(model, mesh, dtype)
+    shard(model, blocks_of(model), mesh, dtype, plan)
+    if device.type == "cuda" and mesh.layout.cuts_weights_only:
+        speed_up(model)
+
+
+def plan_of_layers(model: nn.Module, mesh: Mesh) -> dict[str, str]:
+    """How the ranks of `tp` share the layers of a model, as its class in `transformers` says.
+
+    Raises:
+        UserError: they cannot share its heads, or cut sequences between its layers.
+    """
+    hf: Any = model
+    for name in ("num_attention_heads", "num_key_value_heads"):
+        heads = getattr(hf.config, name, None) or mesh.layout.tp
+        if heads % mesh.layout.tp:
+            raise UserError(f"layout tp {mesh.layout.tp} does not divide {name}, {heads}")
+    plan = {name: kind for name, kind in (hf.tp_plan or {}).items() if ".experts" not in name}
+    if not mesh.layout.cuts_sequences:
+        return plan
+    if hf.config.model_type not in CUT_BETWEEN_LAYERS:
+        known = ", ".join(CUT_BETWEEN_LAYERS)
+        raise UserError(
+            f"sequence_parallel: models of type {hf.config.model_type}; it takes {known}"
+        )
+    return cut_sequences(plan)
+
+
+def recompute_activations(model: nn.Module) -> None:
+    """Keep only each block's input for the backward pass, and compute the block again."""
+    hf: Any = model
+    hf.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+
+
+def step_flops(model: nn.Module, config: CausalLMConfig) -> float:
+    """FLOPs of a training step per token; see `flops_per_token`."""
+    hf: Any = model
+    embedding, head = hf.get_input_embeddings().weight, hf.get_output_embeddings().weight
+    used = [p for p in model.parameters() if p is not embedding or embedding is head]
+    shape = hf.config
+    return flops_per_token(
+        sum(p.numel() for p in used) - idle_weights(model, config.experts),
+        shape.num_hidden_layers,
+        shape.hidden_size,
+        config.sequence_length,
+        frozen=sum(p.numel() for p in used if not p.requires_grad),
+    )
+
+
+@contextmanager
+def masked_attention(model: nn.Module) -> Iterator[None]:
+    """Give a model an attention that takes masks, of whole sequences, as generation needs it."""
+    hf: Any = model
+    before = hf.config._attn_implementation
+    if before in (CAUSAL, CONTEXT):
+        hf.set_attn_implementation("sdpa")
+    try:
+        yield
+    finally:
+        hf.set_attn_implementation(before)
+
+
+def autocast(config: CausalLMConfig, device: torch.device) -> AbstractContextManager[object]:
+    """Compute in the configured dtype."""
+    dtype = compute_dtype(config.dtype, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
+
+
+def next_token_logits(
+    model: nn.Module,
+    inputs: torch.Tensor,
+    config: CausalLMConfig,
+    positions: torch.Tensor | None = None,
+    keep: int = 0,
+) -> torch.Tensor:
+    """Scores of every token of the vocabulary, float32 [batch * length, vocabulary]; with `cp`, of
+    this rank's part of the length.
+
+    Args:
+        model: of `transformers`.
+        inputs: int64 [batch, length].
+        config: gives the dtype of the computation.
+        positions: as of `NextTokenLoss`.
+        keep: only these last positions of the length have scores; 0: all.
+    """
+    with autocast(config, inputs.device):
+        logits: torch.Tensor = model(
+            use_cache=False, logits_to_keep=keep, **model_arguments(model, inputs, positions)
+        ).logits
+    return logits.float().reshape(-1, logits.shape[-1])
+
+
+def training_logits(
+    model: nn.Module,
+    inputs: torch.Tensor,
+    config: CausalLMConfig,
+    positions: torch.Tensor | None = None,
+) -> tuple[torch.Tensor, torch.Tensor | float]:
+    """As `next_token_logits`, and 0 to add to the loss.
+
+    With experts, that 0 has the gradient of the loss that balances their use over the batch.
+    """
+    if config.experts is None or not config.experts.balance:
+        return next_token_logits(model, inputs, config, positions), 0.0
+    with router_logits(model) as routed:
+        logits = next_token_logits(model, inputs, config, positions)
+    together = getattr(model, "shares_batch", False)
+    return logits, balance_gradient(routed, config.experts, several_ranks=together)

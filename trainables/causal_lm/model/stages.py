@@ -1,0 +1,174 @@
+"""The stages of a language model: consecutive layers, with embedding or output at an end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from copy import deepcopy
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from search_spaces.errors import UserError
+from search_spaces.layout import Layout
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.layouts.rules import PIPELINED
+from trainables.causal_lm.model.objective import autocast, plan_of_layers
+from trainables.common.experts import router_logits
+from trainables.common.precision import compute_dtype
+from trainables.common.stage_balance import StageBalance
+from trainables.parallel.context import document_mask
+from trainables.parallel.experts import split_experts
+from trainables.parallel.fsdp import shard_weights
+from trainables.parallel.mesh import Mesh
+from trainables.parallel.pipeline import Activations, Elsewhere, Pipeline, layers_of_stages
+from trainables.parallel.tensor import split_layers
+
+
+class Stage(nn.Module):
+    """Some layers of a model, computed by its own `transformers` class."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        own: range,
+        config: CausalLMConfig,
+        dtype: torch.dtype,
+        balance: StageBalance | None = None,
+    ) -> None:
+        """Share the modules of a model.
+
+        Args:
+            model: of `transformers`, whose class is one of `PIPELINED`.
+            own: the layers of this stage.
+            config: gives the dtype of the computation.
+            dtype: of the activations that stages send.
+            balance: of the experts; None: there are none, or nothing balances them.
+        """
+        super().__init__()
+        hf: Any = model
+        base = hf.base_model
+        shared = {id(part): part for part in (*base.children(), base.config)}
+        self.base: Any = deepcopy(base, shared)  # a copy with the same modules
+        self.layers = [layer for number, layer in enumerate(base.layers) if number in own]
+        self.base.layers = nn.ModuleList(
+            layer if number in own else Elsewhere() for number, layer in enumerate(base.layers)
+        )
+        self._is_first, is_last = own.start == 0, own.stop == len(base.layers)
+        self.head = hf.get_output_embeddings() if is_last else None
+        if not self._is_first:
+            self.base.embed_tokens = Elsewhere()
+        if not is_last:
+            self.base.norm = Elsewhere()
+        self._config, self._dtype, self._balance = config, dtype, balance
+
+    def forward(
+        self,
+        given: torch.Tensor,
+        positions: torch.Tensor | None = None,
+        targets: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """As `Pipeline` says.
+
+        Args:
+            given: token ids, int64 [rows, length], or activations [rows, length, width].
+            positions: as of `NextTokenLoss`.
+            targets: the next tokens, int64 [rows, length]; those that do not count are `IGNORED`.
+        """
+        with autocast(self._config, given.device):
+            hidden = self._hidden(given, positions)
+            if self.head is None:
+                return hidden.to(self._dtype)
+            logits: torch.Tensor = self.head(hidden).float()
+        if targets is None:
+            return logits
+        losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="sum")
+        return losses.reshape(1)
+
+    def _hidden(self, given: torch.Tensor, positions: torch.Tensor | None) -> torch.Tensor:
+        """Outputs of the last layer, [rows, length, width]."""
+        name = "input_ids" if self._is_first else "inputs_embeds"
+        compute = partial(self.base, **{name: given}, use_cache=False, **document_mask(positions))
+        if self._balance is None:
+            found: torch.Tensor = compute().last_hidden_state
+            return found
+        with router_logits(self.base) as routed:
+            found = compute().last_hidden_state
+        return self._balance.attach(found, routed)
+
+
+def make_pipeline(model: nn.Module, config: CausalLMConfig, mesh: Mesh) -> Pipeline:
+    """Keep this rank's stages of a model, in place; every rank has the whole model before.
+
+    Names of parameters stay, so that checkpoints are those of any layout. Tied embeddings are on
+    the first and the last rank.
+
+    Raises:
+        UserError: the model cannot be cut.
+    """
+    hf: Any = model
+    layout, here = mesh.layout, mesh.coordinates["pp"]
+    parts = _parts(hf, layout)
+    dtype = compute_dtype(config.dtype, mesh.device or torch.device("cpu"))
+    split_experts(model, mesh, dtype)
+    if layout.tp > 1:
+        split_layers(model, plan_of_layers(model, mesh), mesh.device_mesh["tp"])
+    sent = dtype if mesh.dp_size > 1 else torch.float32  # FSDP2 casts inputs of a stage
+    balance = None
+    if config.experts is not None and config.experts.balance:
+        balance = StageBalance(config.experts, mesh)
+    mine = {n: part for n, part in enumerate(parts) if n % layout.pp == here}
+    stages = {n: Stage(model, part, config, sent, balance) for n, part in mine.items()}
+    tied = hf.get_input_embeddings().weight is hf.get_output_embeddings().weight
+    _forget_others(hf, {number for part in mine.values() for number in part}, tied=tied)
+    for stage in stages.values():
+        shard_weights(stage, stage.layers, mesh, dtype)
+    width = hf.config.hidden_size
+    return Pipeline(
+        model,
+        stages,
+        mesh,
+        Activations(lambda stage, tokens: (*tokens, width), sent),
+        _tied_weight(hf, stages, mesh) if tied else None,
+        balance.start if balance else None,
+    )
+
+
+def _parts(hf: Any, layout: Layout) -> list[range]:
+    """The layers of each stage of a model."""
+    if hf.config.model_type not in PIPELINED:
+        known = ", ".join(PIPELINED)
+        raise UserError(f"layout pp: models of type {hf.config.model_type}; it takes {known}")
+    layers = len(hf.base_model.layers)
+    if layers < layout.num_stages:
+        raise UserError(
+            f"layout {layout}: {layout.num_stages} stages, and the model has {layers} layers"
+        )
+    return layers_of_stages(layers, layout.num_stages)
+
+
+def _tied_weight(hf: Any, stages: Mapping[int, Stage], mesh: Mesh) -> nn.Parameter | None:
+    """The weight of embedding and output, if this rank has one of them."""
+    shared: nn.Parameter | None = None
+    if mesh.layout.num_stages - 1 in stages:
+        shared = hf.get_input_embeddings().weight = hf.get_output_embeddings().weight
+        mesh.repeated.append(hf.get_output_embeddings().weight)
+    elif 0 in stages:
+        shared = hf.get_input_embeddings().weight
+    return shared
+
+
+def _forget_others(hf: Any, own: set[int], *, tied: bool) -> None:
+    """Drop the modules of other ranks from a model."""
+    base = hf.base_model
+    count = len(base.layers)
+    for number in set(range(count)) - own:
+        base.layers[number] = Elsewhere()
+    is_first, is_last = 0 in own, count - 1 in own
+    if not is_first and not (is_last and tied):
+        hf.set_input_embeddings(Elsewhere())
+    if not is_last:
+        base.norm = Elsewhere()
+        hf.set_output_embeddings(Elsewhere())

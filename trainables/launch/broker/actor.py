@@ -1,0 +1,58 @@
+"""The broker as an actor of Ray: starts it, and asks it what must not fail with it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from trainables.launch.broker.broker import Broker
+
+if TYPE_CHECKING:
+    from ray.actor import ActorHandle
+
+_PING_TIMEOUT_S = 60.0
+
+
+def start_broker() -> ActorHandle[Broker]:
+    """Start the broker actor on the driver's machine, so that it survives the loss of others.
+
+    It holds no CPU and serves any number of waiting callers.
+    """
+    import ray
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+    actor = ray.remote(Broker).options(num_cpus=0, max_concurrency=10_000, scheduling_strategy=here)
+    return actor.remote()  # type: ignore[return-value]  # it is an actor's handle
+
+
+def is_alive(broker: ActorHandle[Broker]) -> bool:
+    """Whether the broker actor answers; its process may have been killed."""
+    import ray
+
+    lanes: Any = broker.lanes_up.remote()
+    try:
+        ray.get(lanes, timeout=_PING_TIMEOUT_S)
+    except ray.exceptions.RayError:
+        return False
+    return True
+
+
+def machines_of(answer: Any) -> dict[str, list[str]]:
+    """A broker's answer of machine ids by key; empty if it has died, which `is_alive` reports."""
+    import ray
+
+    try:
+        return dict(ray.get(answer))
+    except ray.exceptions.RayError:
+        return {}
+
+
+def forget_attempts(broker: ActorHandle[Broker], wait_s: float) -> bool:
+    """See `Broker.forget_attempts`; False also if the broker has died."""
+    import ray
+
+    forgotten: Any = broker.forget_attempts.remote(wait_s)
+    try:
+        return bool(ray.get(forgotten))
+    except ray.exceptions.RayError:
+        return False

@@ -1,0 +1,146 @@
+"""What the broker knows of a lane, and of an attempt."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from results.records.machines import Machine
+from results.records.trial import Report
+from trainables.job import Answer, TrialJob
+from trainables.launch.broker.events import Event, Failed, Leak, RankOutcome
+
+if TYPE_CHECKING:
+    from ray.util.placement_group import PlacementGroup
+
+
+@dataclass
+class LaneState:
+    """State of one lane.
+
+    Attributes:
+        num_taken: jobs that its workers have taken.
+        num_forgotten: jobs of earlier sweeps.
+    """
+
+    jobs: list[TrialJob | None] = field(default_factory=list)
+    is_up: bool = False
+    is_working: bool = False
+    num_taken: int = 0
+    num_forgotten: int = 0
+    leak: Leak | None = None
+    placement_group: PlacementGroup | None = None
+    machines: dict[int, Machine] = field(default_factory=dict)
+    outcomes: dict[str, dict[int, RankOutcome]] = field(default_factory=lambda: defaultdict(dict))
+    ended: set[str] = field(default_factory=set)
+    changed: asyncio.Condition = field(default_factory=asyncio.Condition)
+
+    async def take_job(self, number: int) -> TrialJob | None:
+        """Its trial of that number (from 0), once it is submitted."""
+        async with self.changed:
+            await self.changed.wait_for(lambda: len(self.jobs) > number)
+        self.num_taken = max(self.num_taken, number + 1)
+        return self.jobs[number]
+
+    async def all_outcomes(
+        self, key: str, world_size: int, timeout_s: float
+    ) -> dict[int, RankOutcome]:
+        """How an attempt ended on each rank, once it has ended on all of them.
+
+        Raises:
+            TimeoutError: one rank has failed, and not all others have ended that long after it.
+        """
+        outcomes = self.outcomes[key]
+        async with self.changed:
+            self.changed.notify_all()
+            await self.changed.wait_for(
+                lambda: len(outcomes) == world_size or any(o.failure for o in outcomes.values())
+            )
+            async with asyncio.timeout(timeout_s):
+                await self.changed.wait_for(lambda: len(outcomes) == world_size)
+        return outcomes
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether all of its trials have ended."""
+        return all(j is None or j.key in self.ended for j in self.jobs[self.num_forgotten :])
+
+    def unfinished(self, reason: str) -> Iterator[tuple[str, Failed]]:
+        """Its attempts that have not ended, by key, each with the event of its failure."""
+        for number, job in enumerate(self.jobs):
+            if job is not None and number >= self.num_forgotten and job.key not in self.ended:
+                began = number < self.num_taken
+                machines = self.machines
+                yield job.key, Failed(reason, began=began, came_up=self.is_up, machines=machines)
+
+    def cancel(self, reason: str) -> list[tuple[str, Failed]]:
+        """Tell the lane to end, before any of its attempts has begun; returns them as failed."""
+        waiting, self.jobs[:] = [job.key for job in self.jobs if job is not None], [None]
+        return [(key, Failed(reason, began=False)) for key in waiting]
+
+    def forget_attempts(self) -> None:
+        """Forget its trials, which have ended."""
+        self.num_forgotten = len(self.jobs)
+        self.outcomes.clear()
+        self.ended.clear()
+
+
+@dataclass
+class AttemptState:
+    """Messages of one attempt, in both directions; when it was submitted, and when it was taken.
+
+    Attributes:
+        reported: its newest report as text: a NaN equals itself there.
+        rooms: whether the machine of each rank has memory for the processes of the next attempt.
+    """
+
+    submitted: float = field(default_factory=time.monotonic)
+    taken: float | None = None
+    events: asyncio.Queue[Event] = field(default_factory=asyncio.Queue)
+    reported: str = ""
+    answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
+    is_stopped: bool = False
+    is_restored: bool = False
+    lane: LaneState | None = None
+    placement_group: PlacementGroup | None = None
+    machines: dict[int, Machine] = field(default_factory=dict)
+    rooms: dict[int, bool] = field(default_factory=dict)
+
+    def register(
+        self, rank: int, machine: Machine, placement_group: PlacementGroup | None, has_room: bool
+    ) -> None:
+        """One of its workers is up; arguments as of `Broker.register_worker`."""
+        self.placement_group, self.machines[rank] = placement_group, machine
+        self.rooms[rank] = has_room
+        self.mark_taken()
+
+    def has_room(self, workers: int) -> bool:
+        """Whether all of so many workers are up, with memory for those of the next attempt."""
+        return len(self.rooms) == workers and all(self.rooms.values())
+
+    def mark_taken(self) -> None:
+        """Workers have taken it, now or before."""
+        self.taken = self.taken or time.monotonic()
+
+    @property
+    def waited(self) -> float:
+        """Seconds until workers took it; if none has, until now."""
+        return (time.monotonic() if self.taken is None else self.taken) - self.submitted
+
+    def is_new(self, report: Report) -> bool:
+        """Take a report; False if it is the newest one again, whose answer was lost."""
+        sent = report.model_dump_json()
+        if self.reported == sent:
+            return False
+        self.reported, self.answer = sent, asyncio.Future()
+        return True
+
+    def take_answer(self, answer: Answer) -> None:
+        """The driver answers its report. After STOP it reads no more events."""
+        self.is_stopped = answer is Answer.STOP
+        if not self.answer.done():
+            self.answer.set_result(answer)

@@ -1,0 +1,1 @@
+"""Lanes: long-lived groups of workers that run trial after trial."""

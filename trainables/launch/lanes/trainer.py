@@ -1,0 +1,122 @@
+"""A `TorchTrainer` that starts the workers of a lane, and only one light actor beside them.
+
+Each process that imports Ray Train uses seconds of CPU before the workers' imports get a core. So:
+
+- The controller, which Ray Train puts in an actor of its own, runs in the driver, in the thread
+  that waits for the lane.
+- The actor through which workers synchronise (`sync_actor`) imports nothing.
+- The actor for Ray Data's data sets is left out: lanes have no such data sets.
+- The actor that frees the placement group of a killed controller is left out: it asks the State
+  API, which only `ray[default]` serves. The driver frees a lane's group itself.
+- The actor that requests resources from autoscalers is left out: they see pending placement groups.
+
+Private parts of Ray that this module replaces are listed in `trainables.upstream`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from typing import Any, ClassVar
+
+import ray
+from ray.train.torch import TorchTrainer
+from ray.train.v2._internal.callbacks import DatasetsCallback
+from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
+from ray.train.v2._internal.execution.controller.controller import TrainController
+from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
+from ray.train.v2._internal.execution.worker_group import worker_group
+from ray.train.v2._internal.execution.worker_group.poll import WorkerStatus
+
+from trainables.launch.lanes.sync_actor import NoOpSyncActor
+
+
+class LocalTrainer(TorchTrainer):
+    """Ray Train's own trainer, with its controller in this process and without three actors.
+
+    Attributes:
+        controller: class of the controller.
+    """
+
+    controller: ClassVar[type[TrainController]]
+
+    def _create_default_callbacks(self) -> list[Any]:
+        unused = (DatasetsCallback, PlacementGroupCleanerCallback)
+        callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train V1
+        return [callback for callback in callbacks if not isinstance(callback, unused)]
+
+    def _initialize_and_run_controller(self, **kwargs: Any) -> Any:
+        kwargs["scaling_policy"] = LaneScaling(self.scaling_config)  # type: ignore[arg-type]
+        # A controller takes over its process's log; the trials' records have its failures.
+        os.environ["RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING"] = "0"
+        logging.getLogger("ray.train").setLevel(logging.CRITICAL)
+        controller: Any = self.controller(**kwargs)
+        asyncio.run(controller.run())
+        return controller.get_result()
+
+
+class LaneGroup(worker_group.WorkerGroup):
+    """Workers whose controller is no actor: they cannot ask it for the run's checkpoints.
+
+    A worker whose machine cannot be reached is not dead: Ray reports its death when the machine is
+    lost. Ray Train would end the run at the first connection that is cut.
+    """
+
+    def _poll_workers_and_collect_errors(self, timeout: float | None) -> list[WorkerStatus]:
+        found = super()._poll_workers_and_collect_errors(timeout)
+        return [
+            WorkerStatus(running=True) if _is_out_of_reach(status) else status for status in found
+        ]
+
+    def _init_train_context_on_workers(
+        self, workers: list[Any], sync_actor: Any, train_context_args: dict[str, list[Any]]
+    ) -> None:
+        contexts = [
+            worker.actor.init_train_context.remote(
+                train_run_context=self._train_run_context,
+                distributed_context=worker.distributed_context,
+                synchronization_actor=sync_actor,
+                storage_context=self._storage_context,
+                worker_callbacks=self._worker_callbacks_to_propagate,
+                controller_actor=None,
+                **{name: values[i] for name, values in train_context_args.items()},
+            )
+            for i, worker in enumerate(workers)
+        ]
+        ray.get(contexts)
+        self._decorate_worker_log_file_paths(workers)
+
+
+def _is_out_of_reach(status: WorkerStatus) -> bool:
+    failure = getattr(status.error, "health_check_failure", None)
+    return isinstance(failure, ray.exceptions.ActorUnavailableError)
+
+
+class LaneController(TrainController):
+    """Ray Train's controller, in the process that created it."""
+
+    worker_group_cls = LaneGroup
+
+
+class LaneScaling(FixedScalingPolicy):
+    """A fixed number of workers, which is not announced to an autoscaler."""
+
+    def after_controller_start(self, train_run_context: Any) -> None:
+        """Nothing: Ray's own method starts the actor that talks to autoscalers."""
+
+    def _maybe_send_resource_request(self) -> None: ...
+
+
+class LaneTrainer(LocalTrainer):
+    """A trainer of a lane: the actor through which its workers synchronise is a light one."""
+
+    controller = LaneController
+
+    def _initialize_and_run_controller(self, **kwargs: Any) -> Any:
+        # Ray Train has no setting for it. Only lanes have their controllers in this process.
+        _WORKER_GROUP_MODULE.SynchronizationActor = ray.remote(num_cpus=0)(NoOpSyncActor)
+        return super()._initialize_and_run_controller(**kwargs)
+
+
+_WORKER_GROUP_MODULE: Any = worker_group

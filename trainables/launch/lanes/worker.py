@@ -1,0 +1,196 @@
+"""A lane's worker: runs trial after trial from the broker, in one process.
+
+Processes, imports, process group and prepared data stay; everything else of a trial is undone
+after it (see `trainables.runtime.global_state`). A lane in which memory stays behind is retired.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, cast
+
+from results.paths import SweepPaths
+from results.records.trial import Report
+from results.storage.log_filter import start_log_filter
+from search_spaces.redaction import also_redact
+from search_spaces.spec.failure import Notices
+from trainables.job import Answer, TrialJob
+from trainables.launch.broker.broker import Broker
+from trainables.launch.broker.events import LaneAction, RankOutcome
+from trainables.launch.errors import error_line, without_secrets
+from trainables.launch.node_notices import watch_node
+from trainables.launch.ray_train import claim_device, note_spot_machine, this_machine
+from trainables.launch.run_trial import output_to, run_trial
+from trainables.registry import resolve
+from trainables.runtime.gpu_share import wait_for_device
+from trainables.runtime.memory import LeakDetector
+from trainables.runtime.preemption import Preempted, install_sigterm_handler_deferred
+
+if TYPE_CHECKING:
+    import torch
+    from ray.actor import ActorHandle
+
+
+_RECONNECT_S = 1.0
+
+
+@dataclass(frozen=True)
+class LaneTask:
+    """The settings that the workers of a lane get at their start.
+
+    Attributes:
+        lane_id: its name in the broker.
+        gpus_per_worker: below 1, the part of a device that each worker may use.
+        max_growth: bytes beyond the baseline that do not count as a leak.
+        preload: a trainable to import before the first trial; empty for none.
+        process_group_timeout_s: after which a collective fails.
+        notices: see `watch_node`.
+    """
+
+    lane_id: str
+    broker: ActorHandle[Broker]
+    gpus_per_worker: float
+    max_growth: int
+    preload: str = ""
+    process_group_timeout_s: float = 1800.0
+    notices: Notices = "auto"
+
+
+@dataclass(frozen=True)
+class BrokerChannel:
+    """Rank 0's connection to the broker, for one attempt."""
+
+    broker: ActorHandle[Broker]
+    key: str
+
+    def report(self, report: Report) -> Answer:
+        """Report and wait for the driver's answer."""
+        return Answer(_ask(self.broker.report.remote, self.key, report))
+
+
+def lane_loop(config: dict[str, Any]) -> None:
+    """The train loop of every worker of a lane: run trials from the broker until it sends None."""
+    import ray.train
+    from ray.util.placement_group import get_current_placement_group
+
+    task: LaneTask = config["task"]
+    start_log_filter()
+    device, context = claim_device(task.gpus_per_worker), ray.train.get_context()
+    rank, world_size, number = context.get_world_rank(), context.get_world_size(), 0
+    task.broker.register_lane_worker.remote(
+        task.lane_id, rank, this_machine(), get_current_placement_group()
+    )
+    note_spot_machine()
+    install_sigterm_handler_deferred()
+    if context.get_local_rank() == 0:  # the others of the machine learn of it at a report
+        watch_node(task.notices)
+    if task.preload:
+        _preload(task.preload)
+    leak_detector, sweep = LeakDetector(device, task.max_growth), None
+    while (job := _take_job(task, number)) is not None:
+        before, sweep = sweep, SweepPaths.of_trial(job.paths)
+        if before not in (None, sweep):  # another one may hold more from its first trial
+            leak_detector = LeakDetector(device, task.max_growth)
+        channel = BrokerChannel(task.broker, job.key)
+        error = _run(job, channel, device, rank, world_size, context.get_local_rank())
+        fatal = _is_fatal(error, device)
+        outcome = RankOutcome(
+            None if error is None else error_line(error),
+            fatal=fatal,
+            leak=None if fatal else leak_detector.after_trial(failed=error is not None),
+        )
+        action = _ask(
+            task.broker.finish_trial.remote, task.lane_id, job.key, rank, world_size, outcome
+        )
+        if action is LaneAction.RETIRE:
+            return
+        if action is LaneAction.ABORT:
+            raise without_secrets(error or RuntimeError("another rank of the trial failed"))
+        if world_size > 1 and action is LaneAction.RENEW_GROUP:
+            _renew_process_group(number, task.process_group_timeout_s)
+        number += 1
+
+
+def _preload(trainable: str) -> None:
+    """Import and hash what the first trial needs; an error is raised again in that trial."""
+    with suppress(Exception, SystemExit):
+        found = resolve(trainable)
+        for module in ("torch._dynamo", *found.implementation):  # DDP needs the first
+            import_module(module)
+        found.source()
+
+
+def _take_job(task: LaneTask, number: int) -> TrialJob | None:
+    return cast("TrialJob | None", _ask(task.broker.take_job.remote, task.lane_id, number))
+
+
+def _ask(method: Callable[..., Any], *args: Any) -> Any:
+    """Call the broker and wait for its answer; again when the connection to it was cut.
+
+    Ray ends the processes of a machine whose connection does not come back.
+    """
+    import ray
+
+    while True:
+        try:
+            return ray.get(method(*args))
+        except ray.exceptions.ActorUnavailableError:
+            time.sleep(_RECONNECT_S)
+
+
+def _run(
+    job: TrialJob,
+    channel: BrokerChannel,
+    device: torch.device,
+    rank: int,
+    world_size: int,
+    local_rank: int,
+) -> Exception | None:
+    """Train one trial; returns its exception without the frames, which would keep its model."""
+    also_redact(job.redact)
+    try:
+        with output_to(job.paths.log(job.attempt, rank)):
+            run_trial(job, channel, device, rank=rank, world_size=world_size, local_rank=local_rank)
+            wait_for_device(device)  # an error of its last kernels is this trial's
+    except Exception as e:  # noqa: BLE001 - the trial's failure, not the lane's
+        e.__cause__ = e.__context__ = None
+        return e.with_traceback(None)
+    return None
+
+
+def _is_fatal(error: Exception | None, device: torch.device) -> bool:
+    """Whether no other trial may run here: out of memory, a SIGTERM, or a device that fails.
+
+    After an error of a kernel every later call fails, also where the trial raised another error.
+    A collective of NCCL that a rank has left unfinished blocks its device.
+    """
+    import torch
+    import torch.distributed as dist
+
+    if error is None:
+        return False
+    if dist.get_world_size() > 1 and dist.get_backend() == dist.Backend.NCCL:
+        return True
+    try:
+        wait_for_device(device)
+    except RuntimeError:
+        return True
+    fatal = MemoryError | torch.OutOfMemoryError | torch.AcceleratorError | Preempted
+    return isinstance(error, fatal)
+
+
+def _renew_process_group(number: int, timeout_s: float) -> None:
+    """Create a new group: ranks may have left different collectives unfinished in the old one."""
+    import torch.distributed as dist
+    from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+
+    rank, world_size, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
+    store = PrefixStore(f"after-{number}", _get_default_store())
+    dist.destroy_process_group()
+    timeout = timedelta(seconds=timeout_s)
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)

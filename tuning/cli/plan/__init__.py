@@ -1,0 +1,1 @@
+"""Commands on a sweep file, before its sweep begins: what it would do, cost and need."""

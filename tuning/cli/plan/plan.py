@@ -1,0 +1,217 @@
+"""`tune plan` checks a sweep file and estimates its cost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuning.cli.formatting import duration, limits, make_console, print_lines, size
+from tuning.cli.options import Address, File, Insecure, Set, StorageDir
+
+if TYPE_CHECKING:
+    from search_spaces.spec.sweep import SweepSpec
+    from tuning.controller.resources.placement import Node, Placement
+
+_MOST_LAYOUTS = 16
+"""Layouts that are listed."""
+
+
+def plan(
+    file: File,
+    set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
+    storage: StorageDir = None,
+    address: Address = None,
+    insecure: Insecure = False,
+    samples: Annotated[int, typer.Option(min=0, help="Number of configurations to show.")] = 3,
+    simulate: Annotated[
+        bool,
+        typer.Option("--simulate", help="Memory, transfers and efficiency of the layout."),
+    ] = False,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --simulate: ranks of a trial; default: those of the file."),
+    ] = None,
+) -> None:
+    """Check a sweep or pipeline file and estimate what it needs, without training.
+
+    Example: tune plan search_spaces/llm.yaml
+    """
+    from search_spaces.pipeline.loading import is_pipeline_file
+    from tuning.cli.plan.pipeline import plan_pipeline
+    from tuning.controller.ray_tune.cluster import check_cluster_auth
+
+    if simulate or workers is not None:
+        from tuning.cli.plan.simulation import simulate_file
+
+        simulate_file(file, set_, workers, asked=simulate)
+        return
+    check_cluster_auth(address, insecure)
+    if is_pipeline_file(file):
+        plan_pipeline(file, set_, storage, address)
+    else:
+        _plan_sweep(file, set_, storage, address, samples)
+
+
+def _plan_sweep(
+    file: Path, overrides: list[str], storage: str | None, address: str | None, samples: int
+) -> None:
+    from rich.text import Text
+
+    from results.storage.probe import check_storage
+    from search_spaces.loading.sweep_file import load_sweep
+    from trainables.registry import resolve
+    from tuning.cli.plan.space_table import rule_lines, space_table
+    from tuning.controller.preflight.checks import preflight
+    from tuning.controller.preflight.relative_paths import elsewhere
+    from tuning.controller.ray_tune.cluster import ray_cluster
+    from tuning.controller.resources.budget import check_gpu_budget
+    from tuning.controller.resources.placement import compute_placement
+    from tuning.controller.sweep_dir.folder import resolve_storage
+
+    loaded = load_sweep(file, overrides)
+    spec = loaded.spec
+    sampled = preflight(loaded, files=address is None)
+    check_storage(resolve_storage(storage or spec.storage).root)
+    notes = [*elsewhere(loaded), *rule_lines(spec), *_transfer_lines(spec, storage)]
+    objectives = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
+    console, title = make_console(), f": {spec.trainable}, {objectives}"
+    console.print(Text.assemble((spec.name, "bold"), title), soft_wrap=True)
+    console.print(space_table(spec, sampled[:samples]))
+    print_lines(console, *notes)
+    status = "asking Ray for the resources of the cluster"
+    with console.status(status), ray_cluster(address) as nodes:
+        placement = compute_placement(spec.resources, nodes)
+    reads_datasets = resolve(spec.trainable).reads_datasets
+    print_lines(console, *_placement_lines(placement, nodes, reads_datasets))
+    print_lines(console, *layout_lines(spec, sampled, storage, placement.worker_slots))
+    check_gpu_budget(spec.budget, placement)
+    print_lines(console, *cost_lines(spec, sampled, storage))
+    print_lines(console, _forecast(spec, storage, placement.concurrency))
+
+
+def _placement_lines(
+    placement: Placement, nodes: list[Node], reads_datasets: bool
+) -> Iterator[str]:
+    """What a trial needs, and what the cluster has."""
+    from tuning.controller.resources.placement import (
+        describe_nodes,
+        no_cpu_for_tasks,
+        unused_gpus,
+        unused_nccl,
+    )
+
+    yield f"trial      {placement.request_summary}"
+    yield f"cluster    {describe_nodes(nodes)}"
+    yield f"at once    {placement.concurrency} of {placement.max_trials} that fit"
+    if placement.elastic_summary:
+        yield f"workers    {placement.elastic_summary}"
+    if placement.layout_summary:
+        yield f"layout     {placement.layout_summary}"
+    if gpus := placement.gpu_sharing_summary or unused_gpus(placement, nodes):
+        yield f"GPUs       {gpus}"
+    if problem := unused_nccl(placement):
+        yield f"NCCL       {problem}"
+    if reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
+        yield f"Ray Data   {problem}"
+
+
+def layout_lines(
+    spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None, slots: int
+) -> Iterator[str]:
+    """With `layout: auto`: those of the configuration that needs most, and which are taken.
+
+    Args:
+        spec: of the sweep.
+        sampled: checked parameters.
+        storage: of sweeps; None: that of the spec.
+        slots: workers that fit the cluster.
+    """
+    from tuning.controller.resources.layouts import choice_of, first_fitting, largest_choice
+    from tuning.controller.resources.probes import Probes
+    from tuning.controller.resources.worker_memory import gib, worker_memory
+    from tuning.controller.sweep_dir.folder import resolve_storage
+
+    memory = worker_memory(spec.resources) if spec.resources.chooses_layout else None
+    if memory is None:
+        return
+    probes = Probes(resolve_storage(storage or spec.storage).root)
+    taken = Counter[str]()
+    for config in map(spec.nest, sampled):
+        layout = first_fitting(spec, config, memory)
+        if layout and probes.exist:
+            of_as_many = choice_of(spec, config, memory, layout.num_ranks)
+            if known := probes.add_to(of_as_many).taken:
+                layout = known.layout
+        taken.update([layout.as_written()] if layout else [])
+    of = ", ".join(f"{layout} by {number}" for layout, number in taken.most_common())
+    yield f"layout     auto: taken {of} of {len(sampled)} configurations, with {memory} a worker"
+    largest = probes.add_to(largest_choice(spec, sampled, memory)[1])
+    for one in largest.sized[:_MOST_LAYOUTS]:
+        mark = "taken" if one is largest.taken else "fits" if one in largest.fitting else "too much"
+        m, name = one.memory, one.layout.as_written()
+        parts = f"weights {gib(m.weights)}, activations {gib(m.activations)}"
+        yield f"           {name}: {gib(m.peak)} a rank, {mark} ({parts})"
+    if (fewest := min(one.ranks for one in largest.fitting)) > slots:
+        yield f"           it needs {fewest} workers, and this cluster has room for {slots}"
+
+
+def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:
+    """The trials of other sweeps that the search would learn from, and the mirror."""
+    from tuning.controller.sweep_dir.record_mirror import check_mirror
+    from tuning.controller.sweep_dir.warm_start import describe_source, source_sweeps
+
+    sources = source_sweeps(spec, storage or spec.storage)
+    return [*(describe_source(source, spec) for source in sources), *check_mirror(spec)]
+
+
+def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
+    """The searcher, the budget, and the disk space that checkpoints need."""
+    from results.storage.atomic import free_bytes
+    from tuning.controller.preflight.samples import largest_checkpoint
+    from tuning.controller.sweep_dir.folder import resolve_storage
+    from tuning.search.auto_scheduler import choose_scheduler
+    from tuning.search.auto_searcher import choose_searcher
+
+    trials = spec.budget.trials
+    lines = [
+        f"search     {choose_searcher(spec)}",
+        f"scheduler  {choose_scheduler(spec)}",
+        f"budget     {limits(spec.budget)}",
+    ]
+    each = largest_checkpoint(spec, sampled)
+    if each is None:
+        return [
+            *lines,
+            "disk       unknown: the training code decides what it saves",
+        ]
+    kept = each * spec.checkpoint.keep
+    total = f", {size(kept * trials)} for {trials} trials" if trials else ""
+    lines.append(
+        f"disk       about {size(each)} a checkpoint, {spec.checkpoint.keep} kept: "
+        f"{size(kept)} a trial{total}"
+    )
+    root = resolve_storage(storage or spec.storage).root
+    free = free_bytes(root)
+    if trials and kept * trials > free:
+        lines.append(f"           only {size(free)} are free in {root}: lower checkpoint.keep")
+    return lines
+
+
+def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
+    """Time and cost of the sweep, estimated from an earlier sweep of the same file."""
+    from tuning.controller.resources.forecast import earlier_trial_cost, forecast
+    from tuning.controller.sweep_dir.folder import resolve_storage
+
+    found = earlier_trial_cost(resolve_storage(storage or spec.storage), spec)
+    left = forecast(spec.budget, [], found[1], at_once, prices=spec.prices) if found else None
+    if found is None or left is None:
+        return "forecast   none: no earlier sweep of this file has a trial that ended"
+    name, each = found
+    trials = f"{each.trials} trial{'s' * (each.trials != 1)} of {name}"
+    lost = f", where {each.wasted:.0%} of the cost was stopped, failed or preempted"
+    source = trials + lost * bool(each.wasted)
+    return f"forecast   about {duration(left.seconds)} and {left.cost} (from {source})"

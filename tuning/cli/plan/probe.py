@@ -1,0 +1,97 @@
+"""`tune probe`: measures the layouts that fit, and keeps the fastest for `layout: auto`."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from search_spaces.errors import UserError
+from tuning.cli.formatting import echo, number
+from tuning.cli.options import File, Set, StorageDir
+
+if TYPE_CHECKING:
+    from search_spaces.spec.sweep import SweepSpec
+    from tuning.controller.resources.layouts import Choice
+    from tuning.evaluation.probe import Measured
+
+
+def probe(
+    file: File,
+    set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
+    steps: Annotated[int, typer.Option(min=8, help="Training steps on each layout.")] = 20,
+    timeout: Annotated[
+        float, typer.Option(min=1, help="Longest time of one layout (seconds).")
+    ] = 600.0,
+    storage: StorageDir = None,
+) -> None:
+    """Train some steps on each layout that fits, on this machine, and record the fastest.
+
+    It takes the configuration that needs most memory; --set gives another one. Trials of its shape
+    in this storage take the fastest layout with resources.layout: auto.
+
+    Example: tune probe search_spaces/llm.yaml --set resources.memory_per_worker=4
+    """
+    from search_spaces.loading.sweep_file import load_sweep
+    from tuning.controller.preflight.checks import preflight
+    from tuning.controller.preflight.relative_paths import with_absolute_fixed
+    from tuning.controller.resources.layouts import largest_choice
+    from tuning.controller.resources.worker_memory import worker_memory
+    from tuning.controller.sweep_dir.create import with_new_defaults
+    from tuning.controller.sweep_dir.folder import resolve_storage
+
+    loaded = load_sweep(file, ["resources.layout=auto", *set_])
+    if not loaded.spec.resources.chooses_layout:
+        raise UserError("tune probe measures layouts; leave resources.layout out of --set")
+    sampled = preflight(loaded, files=True)
+    spec = with_new_defaults(with_absolute_fixed(loaded))
+    memory = worker_memory(spec.resources)
+    assert memory is not None, "preflight has refused it"
+    params, choice = largest_choice(spec, sampled, memory)
+    root = resolve_storage(storage or spec.storage).root
+    echo(f"{spec.name}: {' '.join(f'{k}={number(v)}' for k, v in params.items())}")
+    if not _measure(spec, dict(params), choice, root, steps, timeout):
+        raise typer.Exit(1)
+
+
+def _measure(
+    spec: SweepSpec, params: dict[str, Any], choice: Choice, root: Path, steps: int, limit: float
+) -> bool:
+    """Print and record what each layout needs; False if none runs."""
+    from results.paths import Storage
+    from tuning.controller.resources.probes import Probes
+    from tuning.evaluation.probe import fastest, measure_layout
+
+    folder = Path(tempfile.mkdtemp(prefix="tune-probe-"))
+    measured: list[Measured] = []
+    for sized in choice.fitting:
+        cache = Storage(root).cache
+        measured.append(measure_layout(spec, params, sized, folder, cache, steps, limit))
+        echo(_line(measured[-1]))
+    if not any(one.problem for one in measured):  # else its message names a log in the folder
+        shutil.rmtree(folder)
+    best = fastest(measured)
+    if best is None:
+        return False
+    for workers in sorted({one.sized.ranks for one in measured}):
+        ran = [one for one in measured if one.sized.ranks == workers and not one.problem]
+        rates = {one.sized.layout: one.steps_per_second for one in ran}
+        if rates:
+            Probes(root).record(choice.sized, workers, rates)
+    layout = best.sized.layout.as_written()
+    echo(f"fastest    {layout}, which trials of this shape take with resources.layout: auto")
+    echo(f'           for all trials: --set "resources.layout={layout}"')
+    return True
+
+
+def _line(one: Measured) -> str:
+    from tuning.controller.resources.worker_memory import gib
+
+    layout = one.sized.layout.as_written()
+    if one.problem:
+        return f"{layout}: failed: {one.problem}"
+    rate, needed = number(one.steps_per_second), gib(one.sized.memory.peak)
+    return f"{layout}: {rate} steps/s, {gib(one.peak)} a rank at most (by arithmetic {needed})"

@@ -1,0 +1,1 @@
+"""Checks of a sweep before any of its trials starts."""

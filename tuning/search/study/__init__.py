@@ -1,0 +1,1 @@
+"""The Optuna study of a sweep: proposals, outcomes, and the journal that keeps them."""

@@ -1,0 +1,263 @@
+"""The sweep's Optuna study: all proposals and outcomes, in a journal that survives SIGKILL."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Container, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import optuna
+from optuna.storages import JournalStorage
+from optuna.trial import FrozenTrial, Trial, create_trial
+from optuna.trial import TrialState as OptunaState
+
+from results.analysis.replicates import Curve
+from results.records.trial import TrialRecord, TrialState
+from search_spaces.spec.sweep import SweepSpec
+from tuning.search.auto_searcher import resolve_search
+from tuning.search.compatibility import compatible_params
+from tuning.search.evidence import ScoreCurves
+from tuning.search.models.regret import RegretBound
+from tuning.search.optuna_space import OptunaSpace
+from tuning.search.schedulers.base import comparison_steps
+from tuning.search.searchers import BLIND
+from tuning.search.study.history import MOST_TRIALS, History
+from tuning.search.study.journal import Journal
+from tuning.search.study.listed_points import ListedPoints
+from tuning.search.study.outcomes import STATES, Outcomes
+from tuning.search.study.proposal_sampler import ProposalSampler
+from tuning.search.study.unread_trials import UnreadTrials
+from tuning.search.transfer.findings import Finding, Findings
+from tuning.search.transfer.informed_study import InformedStudy
+
+_TAG = "command"
+
+
+class SweepStudy:
+    """Proposes the configurations of a sweep. Only the sweep's owner may open it.
+
+    Args:
+        path: of the journal.
+        name: of the study in it.
+        spec: of the sweep.
+        most_trials: that TPE learns from at once, see `History`.
+    """
+
+    def __init__(
+        self, path: Path, name: str, spec: SweepSpec, most_trials: int = MOST_TRIALS
+    ) -> None:
+        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        self._journal = Journal(path)
+        self._spec = spec
+        self._space = OptunaSpace(spec)
+        self._search, self._outcomes = resolve_search(spec), Outcomes(spec, self._space)
+        self._listed = ListedPoints(spec, self._space)
+        levels = comparison_steps(spec.scheduler)
+        self._history = (
+            History(levels, most_trials, most_trials // 10) if self._is_bounded else None
+        )
+        self._storage = storage = JournalStorage(self._journal)
+        self._study = optuna.create_study(
+            storage=storage,
+            study_name=name,
+            directions=["minimize" if o.mode == "min" else "maximize" for o in spec.objectives],
+            load_if_exists=True,
+        )
+        self.regret_bound = RegretBound(self._study, spec.seed)
+        self._informed = InformedStudy(name, storage)
+        self._sampler = ProposalSampler(
+            spec, self._search, self._space, self._informed, self._history
+        )
+        self._study_id = storage.get_study_id_from_name(name)
+        self._unread = UnreadTrials(self._journal, storage, self._study_id)
+        self._waiting: deque[int] = deque()
+        self._count, self._proposed_here = 0, set[int]()
+        for trial in self.trials:
+            self._add(trial)
+
+    def _add(self, trial: FrozenTrial) -> None:
+        """Count a trial of the study. Optuna looks at all of them for what is counted here."""
+        self._count = trial.number + 1
+        self._listed.add(trial.params)
+        self._remember(trial)
+        if trial.state is OptunaState.WAITING:  # of a killed driver, which did not ask
+            self._waiting.append(trial.number)
+
+    @property
+    def trials(self) -> list[FrozenTrial]:
+        """The sweep's trials as Optuna has them, by number."""
+        return self._study.get_trials(deepcopy=False)
+
+    def set_findings(self, found: Sequence[Finding]) -> None:
+        """Show the sampler findings of other sweeps, from the next proposal on."""
+        self._informed.findings = Findings(self._spec, self._space, found)
+
+    def batched(self) -> AbstractContextManager[None]:
+        """Write the journal once for all that the block asks and tells."""
+        return self._journal.batched()
+
+    @property
+    def _is_bounded(self) -> bool:
+        """Whether the searcher learns from a bounded number of trials: TPE, unless it writes what
+        it proposes for the next proposals (the liar), or needs the whole front.
+        """
+        search = self._search
+        return search.name == "tpe" and not search.constant_liar and not self._outcomes.several
+
+    def ask(self, curves: ScoreCurves | None = None) -> tuple[int, dict[str, Any]]:
+        """Propose a configuration: its number in the study, and the value of each parameter.
+
+        Args:
+            curves: of every trial that has reported, also of running ones, by number.
+        """
+        self._sampler.curves = curves or {}
+        if self._history is not None and curves is not None:
+            for number in curves.take_grown():
+                self._history.rank(number, curves[number])
+        with self._journal.batched():
+            number, params = self._ask()
+        self._proposed_here.add(number)
+        return number, params
+
+    def _ask(self) -> tuple[int, dict[str, Any]]:
+        if self._waiting:
+            self._sampler.prepare(self._waiting.popleft())
+            return self._propose(self._informed.ask())
+        number, point = self._count, self._listed.next()
+        self._sampler.prepare(number)
+        if self._search.name in BLIND or self._history is not None:
+            # one entry of the journal in place of one per parameter
+            params, sampled = self._space.sample(self._informed, number, point)
+            self._unread.add(number, sampled)
+            if self._history is not None:
+                self._history.begin(number, sampled)
+            self._listed.add({key: value for key, (value, _) in sampled.items()})
+            self._count += 1
+            return number, params
+        if point:
+            self._study.enqueue_trial(point)
+        self._count += 1
+        return self._propose(self._informed.ask())
+
+    def _propose(self, trial: Trial) -> tuple[int, dict[str, Any]]:
+        params = self._space.propose(self._informed, trial, self._sampler.proposed.holds)
+        frozen = self._storage.get_trial(trial._trial_id)
+        self._listed.add(frozen.params)
+        self._remember(frozen)
+        return trial.number, params
+
+    def enqueue(self, params: Mapping[str, Any], tag: str) -> None:
+        """Let `ask` propose these values next, once for each tag."""
+        if all(t.user_attrs.get(_TAG) != tag for t in self.trials):
+            self._study.enqueue_trial(self._space.encoded(params)[0], user_attrs={_TAG: tag})
+            self._waiting.append(self._count)
+            self._count += 1
+
+    @property
+    def has_waiting(self) -> bool:
+        """Whether an enqueued configuration was not yet returned by `ask`."""
+        return bool(self._waiting)
+
+    def tell(
+        self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None = None
+    ) -> None:
+        """Record an outcome; PRUNED if the trial was stopped early.
+
+        Args:
+            record: of the finished trial.
+            curve: of the first objective.
+            finals: last value of each objective; needed with several objectives.
+        """
+        known = record.number in self._proposed_here
+        if not known and compatible_params(self._spec, record) is None:  # of an earlier space
+            return
+        with self._journal.batched():
+            self._tell(record, curve, finals)
+
+    def _tell(self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None) -> None:
+        if record.state is TrialState.COMPLETED:
+            self.regret_bound.forget()
+        number, storage = record.number, self._storage
+        reported, state, values = self._outcomes.told(record, curve, finals)
+        if self._unread.take(number) and not record.violations:
+            self._end_unread(number, reported, state, values)
+            return
+        frozen = self._trial(number)
+        if frozen.state.is_finished():  # by a driver that was killed right after
+            return
+        for text, amount in record.violations.items():
+            Trial(self._study, frozen._trial_id).set_constraint(text, amount)
+        for step, value in reported:
+            if step not in frozen.intermediate_values:
+                storage.set_trial_intermediate_value(frozen._trial_id, step, value)
+        storage.set_trial_state_values(frozen._trial_id, state, values)
+        self._remember(self._trial(number))
+
+    def _end_unread(
+        self, number: int, reported: Curve, state: OptunaState, values: list[float] | None
+    ) -> None:
+        self._unread.end(number, reported, state, values)
+        if self._history is not None:
+            self._history.end(number, reported, state, values)
+
+    def _remember(self, trial: FrozenTrial) -> None:
+        """Keep what the storage knows of a trial, for a searcher that does not read the storage."""
+        if self._history is not None:
+            self._history.put(trial)
+
+    def _trial(self, number: int) -> FrozenTrial:
+        found = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+        return self._storage.get_trial(found)
+
+    def proposals(self, known: Container[int] = ()) -> list[tuple[int, dict[str, Any]]]:
+        """Every unfinished proposal, as `ask` returned it, whose number is not in `known`."""
+        open_ = self._study.get_trials(deepcopy=False, states=(OptunaState.RUNNING,))
+        return [(t.number, self._completed(t)) for t in open_ if t.number not in known]
+
+    def rebuild(self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]) -> None:
+        """Add trials and outcomes from the trial records that the study lacks."""
+        with self._journal.batched():
+            self._rebuild(records)
+
+    def _rebuild(
+        self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]
+    ) -> None:
+        self.regret_bound.forget()
+        for record, curve, finals in records:
+            if record.number < self._count:
+                if record.state.finished:
+                    self.tell(record, curve, finals)
+                continue
+            for _ in range(self._count, record.number):  # the record of this trial is lost
+                self._study.add_trial(create_trial(state=OptunaState.FAIL))
+            self._study.add_trial(self._outcomes.as_trial(record, curve, finals))
+            self._add(self._trial(record.number))
+
+    def agrees(self, record: TrialRecord) -> bool:
+        """Whether the study has the record's configuration, or does not have the trial."""
+        trials = self.trials
+        params = compatible_params(self._spec, record)
+        if record.number >= len(trials) or params is None or record.lineage:
+            return True
+        sampled = trials[record.number].params
+        return not sampled or self._space.agrees(sampled, params)
+
+    def recover(self, number: int) -> tuple[dict[str, Any], TrialState, int | None] | None:
+        """Parameters, state and last step of a trial whose record is lost; None if not found."""
+        trials = self.trials
+        params = self._space.params(trials[number].params) if number < len(trials) else None
+        if params is None:
+            return None
+        states = {known: ours for ours, known in STATES.items()}
+        state = states.get(trials[number].state, TrialState.PENDING)
+        return params, state, trials[number].last_step if state.finished else None
+
+    def _completed(self, frozen: FrozenTrial) -> dict[str, Any]:
+        """A trial's configuration; completes it if the driver was killed while proposing."""
+        params = self._space.params(frozen.params)
+        if params is None:
+            self._sampler.prepare(frozen.number)
+            params = self._propose(Trial(self._informed, frozen._trial_id))[1]
+        return params
