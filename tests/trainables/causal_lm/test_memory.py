@@ -180,7 +180,8 @@ def test_adapter_on_any_layout(layout: Layout) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", PIPELINED)
 def test_types_of_models(tmp_path: Path, kind: str) -> None:
-    shape = SHAPE | {"model_type": kind, "num_key_value_heads": 2, "head_dim": None}
+    shape = SHAPE | {"model_type": kind, "num_key_value_heads": 2, "head_dim": 16}
+    shape |= {"rope_theta": 10_000.0}
     if kind == "mixtral":
         shape |= {"num_local_experts": 4, "num_experts_per_tok": 2}
     (tmp_path / "config.json").write_text(json.dumps(shape))
