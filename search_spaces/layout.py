@@ -100,6 +100,11 @@ class Layout:
         return self.dp_shard * self.model_parallel > 1
 
     @property
+    def gathers_weights(self) -> bool:
+        """Whether FSDP2 has the weights, also where it only averages gradients of copies."""
+        return self.shares_model and self.weight_parts * self.dp_replicate > 1
+
+    @property
     def cuts_weights_only(self) -> bool:
         """Whether a rank computes whole layers on its own samples, as without a layout."""
         return self.model_parallel == self.ep == 1
@@ -141,18 +146,19 @@ class Layout:
 
     def neighbours(self, axes: Sequence[str]) -> Iterator[Layout]:
         """Other layouts of as many ranks on these axes, the most similar one first."""
-        total = math.prod(self.sizes.values())
-        free = [name for name in AXES if name in axes]
-        found = (dict(zip(free, sizes, strict=True)) for sizes in _factorings(total, len(free)))
-        ones: dict[str, Any] = dict.fromkeys(AXES, 1)
-        others = [
-            replace(self, **ones | sizes, ep=ep)
-            for sizes in found
-            for ep in (divisors(expert_parts(ones | sizes)) if "ep" in axes else [1])
-        ]
+        others = [*self.of_as_many_ranks(axes)]
         if self.pp > 1:
             others += [replace(self, microbatches=n) for n in range(1, MOST_MICROBATCHES + 1)]
         return iter(sorted((o for o in others if o != self), key=self._distance))
+
+    def of_as_many_ranks(self, axes: Sequence[str]) -> Iterator[Layout]:
+        """All layouts of as many ranks on these axes."""
+        free = [name for name in AXES if name in axes]
+        ones: dict[str, Any] = dict.fromkeys(AXES, 1)
+        for found in _factorings(self.num_ranks, len(free)):
+            sizes = ones | dict(zip(free, found, strict=True))
+            for ep in divisors(expert_parts(sizes)) if "ep" in axes else [1]:
+                yield replace(self, **sizes, ep=ep)
 
     def _distance(self, other: Layout) -> tuple[float, float]:
         pairs = [*zip(self.sizes.values(), other.sizes.values(), strict=True), (self.ep, other.ep)]

@@ -72,7 +72,7 @@ def test_lost_host_costs_one_interval(
     run = Run(first, tmp_path, fault, steps=20, seconds=0.5)
     run.wait_for("t0000 step 5")
     second.cut() if fault == "partition" else second.power_off()
-    run.wait_for("waits for a machine: a trial needs 2 CPUs (2 x 1 CPU), but the cluster has 1 CPU")
+    run.wait_for("waits for a machine: it needs 2 CPUs (2 x 1 CPU), but the cluster has 1 CPU")
     if fault == "partition":
         second.power_off()  # what still runs there must not come back
     second.power_on(first)

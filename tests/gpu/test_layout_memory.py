@@ -31,6 +31,8 @@ CONFIG: dict[str, Any] = {
         {"dtype": "bfloat16", "compile": False},
         {"dtype": "bfloat16", "compile": False, "activation_checkpointing": True},
         {"dtype": "bfloat16", "compile": False, "micro_batch_size": 2},
+        {"dtype": "float32", "compile": False, "experts": {"count": 4}},
+        {"dtype": "bfloat16", "compile": False, "experts": {"count": 4}},
     ],
     ids=str,
 )

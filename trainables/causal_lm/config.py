@@ -18,6 +18,7 @@ from trainables.causal_lm.layouts.rules import (
     saved_sizes,
     sequence_problem,
     unknown_type,
+    window_problem,
 )
 from trainables.causal_lm.shape import ShapeConfig
 from trainables.common.lora import LoRAConfig, lora_problem
@@ -148,6 +149,11 @@ class CausalLMConfig(ShapeConfig):
         return self.tokenizer or self.model_name_or_path
 
     @property
+    def start(self) -> CausalLMConfig | None:
+        """Hyperparameters of another model that it starts from; None: there is none."""
+        return None
+
+    @property
     def sizes(self) -> dict[str, int]:
         """Numbers of layers, heads and units that ranks may share; empty for a model of a hub."""
         if self.model_name_or_path is not None:
@@ -215,8 +221,11 @@ class CausalLMConfig(ShapeConfig):
         found = pipeline_field(layout, self.not_in_pipelines) or layout_problem(
             layout, given, self.sizes, self.batch_size, self.sequence_length
         )
-        found = found or expert_problem(layout, self.experts, self.hidden_size, self.mlp_size)
-        found = found or sequence_problem(layout, self.experts, self.model_name_or_path)
+        first = self.start or self
+        sizes, model = (first.hidden_size, first.mlp_size), first.model_name_or_path
+        found = found or expert_problem(layout, first.experts, *sizes, model)
+        found = found or sequence_problem(layout, first.experts, model)
+        found = found or window_problem(layout, model)
         return found or super().validate_layout(layout)
 
     def layout_memory(self, layout: Layout, *, on_gpu: bool) -> RankMemory | None:
@@ -233,6 +242,7 @@ class CausalLMConfig(ShapeConfig):
         """Fields that exclude `pp` if they have a value."""
         return {
             "micro_batch_size": self.micro_batch_size,  # layout.microbatches is that
+            "lora": "an adapter" if self.lora else None,  # one rank saves it, and has its layers
             "model_name_or_path": unknown_type(self.model_name_or_path),
         }
 

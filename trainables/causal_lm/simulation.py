@@ -128,7 +128,7 @@ class _Silent:
 
 def new_random_model(config: CausalLMConfig) -> nn.Module:
     """The model of a trial, with random weights; no file of weights is read."""
-    start: CausalLMConfig = getattr(config, "start", None) or config
+    start = config.start or config
     tokens = len(load_pretrained(start.tokenizer)) if start.tokenizer else start.vocab_size
     with quiet_transformers():
         shape = architecture(start, {"vocab_size": tokens, "end": 0})

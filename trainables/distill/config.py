@@ -9,9 +9,12 @@ from pydantic import Field, model_validator
 
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.layouts.memory import layout_memory
 from trainables.causal_lm.other_model import config_of_other
+from trainables.common.start_model import tokens_of
 from trainables.config import Problem, path_in
-from trainables.distill.files import teacher_problems, tokens_of
+from trainables.distill.files import teacher_problems
+from trainables.parallel.footprint import RankMemory
 
 _OF_STUDENT = ("data", "sequence_length", "packing")
 
@@ -86,8 +89,9 @@ class DistillConfig(CausalLMConfig):
         folder = self.teacher if isinstance(self.teacher, str) else None
         return self.model_name_or_path or folder
 
-    def layout_memory(self, layout: Layout, *, on_gpu: bool) -> None:
-        """Not known: the teacher is in memory too."""
+    def layout_memory(self, layout: Layout, *, on_gpu: bool) -> RankMemory | None:
+        """Of the student: its teacher has left when the training begins."""
+        return layout_memory(self, layout, on_gpu=on_gpu, top_k=self.top_k)
 
     def missing_files(self) -> list[Problem]:
         """Those of `causal_lm`, and what is wrong with the teacher's folder."""

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from results.trial_paths import ADAPTER_CONFIG
+from trainables.common.start_model import Tokens, tokens_of
 
-Tokens = Mapping[str, int]
-"""Numbers of tokens by their text."""
 EXPORT = "`tune export TRIAL --format hf` writes such a folder"
 
 
@@ -55,27 +53,6 @@ def _missing(folder: Path) -> str | None:
         if next(folder.glob(pattern), None) is None:
             return f"{folder}: has no {pattern}, so it is no model of transformers; {EXPORT}"
     return None
-
-
-def tokens_of(folder: Path) -> Tokens:
-    """The vocabulary of the tokenizer in a folder.
-
-    Raises:
-        ValueError: there is none, or it cannot be read.
-    """
-    file = folder / "tokenizer.json"
-    try:
-        return _tokens_of(str(file), file.stat().st_mtime_ns)
-    except Exception as e:  # tokenizers raises plain Exception
-        raise ValueError(str(e)) from e
-
-
-@lru_cache(maxsize=4)
-def _tokens_of(file: str, _time: int) -> Tokens:
-    from tokenizers import Tokenizer
-
-    found: Tokens = Tokenizer.from_file(file).get_vocab()
-    return found
 
 
 def tokens_problem(teacher: Tokens, student: Tokens) -> str | None:

@@ -10,7 +10,7 @@ from results.records.failures import Remedy
 from results.records.machines import Machine
 from trainables.job import Answer, TrialJob
 from tuning.controller.resources.capacity import Capacity
-from tuning.controller.resources.placement import Allocation
+from tuning.controller.resources.placement import Allocation, describe_nodes
 from tuning.controller.resources.start_watch import StartWatch
 from tuning.controller.sweep import SweepController
 
@@ -76,7 +76,7 @@ class WorkerManager:
         """Start an attempt."""
         self._capacity.mark_activity()
         self._sizes[job.key] = job.workers
-        self._starts.begin(job.key)
+        self._starts.begin(job.key, job.workers)
         self._pool.start(job)
 
     def release(self, job: TrialJob, *, unusable: bool) -> None:
@@ -118,7 +118,18 @@ class WorkerManager:
             self._capacity.cap_workers(available)
             self._run.on_failed(job.trial_id, error, began=False)
         else:
-            self._run.give_up(f"no trial can start: {error}")
+            self._run.give_up(f"no trial can start: {self._shortage(job)}{error}")
+
+    def _shortage(self, job: TrialJob) -> str:
+        """That an attempt needs more workers than there are, in words; empty if it does not."""
+        if job.workers <= (slots := self._capacity.worker_slots()):
+            return ""
+        layout = job.layout_on(job.workers)
+        its = f"with layout {layout.as_written()} " if layout.shares_model else ""
+        return (
+            f"{job.trial_id} {its}needs {self._capacity.placement.request_of(job.workers)}, and "
+            f"{slots} of {job.workers} workers fit {describe_nodes(self._capacity.nodes())}; "
+        )
 
     def on_broker_failed(self, job: TrialJob) -> Remedy | None:
         """The broker has no more events of an attempt, most likely because it died.

@@ -320,6 +320,7 @@ def test_plan_lists_the_layouts_that_fit(tune: Tune) -> None:
         "{dp_replicate: 2}": "too much",
         "{dp_shard: 2}": "taken",
         "{tp: 2}": "fits",
+        "{tp: 2, sequence_parallel: true}": "fits",
         "{pp: 2}": "fits",
         "{cp: 2}": "fits",
     }

@@ -11,9 +11,13 @@ import pytest
 
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.data.tokenizer import train_bpe
+from trainables.causal_lm.layouts.rules import PIPELINED
 from trainables.causal_lm.simulation import simulate
+from trainables.common.experts import ExpertsConfig
 from trainables.parallel.footprint import Footprint, RankMemory
 from trainables.registry import resolve
+from trainables.sft.config import SFTConfig
 
 NEAR = 0.15
 LAYOUTS = (
@@ -36,6 +40,43 @@ LAYOUTS = (
     Layout(tp=2, pp=2),
 )
 
+EXPERTS = ExpertsConfig(count=8, per_token=2)
+EXPERT_LAYOUTS = (
+    Layout(),
+    Layout(dp_replicate=2),
+    Layout(dp_shard=2),
+    Layout(dp_shard=16),  # more ranks than experts, of which none is cut
+    Layout(dp_replicate=2, dp_shard=2),
+    Layout(cp=2),
+    Layout(pp=2),
+    Layout(dp_shard=2, pp=2),
+)
+WITH_EXCHANGE = (
+    Layout(dp_shard=2, ep=2),
+    Layout(dp_shard=4, ep=2),
+    Layout(dp_replicate=2, dp_shard=2, ep=2),
+    Layout(cp=2, ep=2),
+    Layout(tp=2),
+    Layout(tp=2, ep=2),
+    Layout(dp_shard=2, tp=2),
+    Layout(dp_shard=2, tp=2, ep=4),
+    Layout(dp_shard=2, pp=2, ep=2),
+    Layout(tp=2, pp=2),
+)
+"""Layouts on which experts get tokens of other ranks."""
+
+SHAPE = {
+    "model_type": "llama",
+    "hidden_size": 64,
+    "intermediate_size": 176,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "vocab_size": 512,
+    "tie_word_embeddings": True,
+}
+"""`config.json` of a model."""
+
 
 def simulated(config: CausalLMConfig, layout: Layout) -> Footprint:
     """The rank that needs most."""
@@ -53,7 +94,7 @@ def check(config: CausalLMConfig, layout: Layout) -> None:
     assert found.peak == pytest.approx(real.peak, rel=NEAR)
 
 
-def draw(layout: Layout, seed: int) -> CausalLMConfig:
+def draw(layout: Layout, seed: int, *, experts: bool = False) -> CausalLMConfig:
     """A configuration that works on a layout."""
     rng = random.Random(seed)
     while True:
@@ -70,6 +111,14 @@ def draw(layout: Layout, seed: int) -> CausalLMConfig:
             "activation_checkpointing": rng.random() < 0.3,
             "micro_batch_size": rng.choice([None, 4]) if layout.pp == 1 else None,
         }
+        if experts:
+            given["hidden_size"] //= 2
+            given["intermediate_size"] = rng.choice([None, 64])
+            given["experts"] = {
+                "count": rng.choice([4, 16]),
+                "per_token": rng.choice([1, 2, 4]),
+                "balance": rng.choice([0.0, 0.01]),
+            }
         config = CausalLMConfig.model_validate(given)
         if config.validate_layout(layout) is None:
             return config
@@ -85,6 +134,68 @@ def test_copy_and_shards(layout: Layout) -> None:
 def test_any_layout(layout: Layout) -> None:
     for seed in range(2):
         check(draw(layout, seed), layout)
+
+
+@pytest.mark.parametrize("layout", [Layout(), Layout(dp_shard=2)], ids=str)
+def test_experts(layout: Layout) -> None:
+    check(CausalLMConfig(hidden_size=128, batch_size=16, experts=EXPERTS), layout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", EXPERT_LAYOUTS, ids=str)
+def test_experts_on_any_layout(layout: Layout) -> None:
+    for seed in range(2):
+        check(draw(layout, seed, experts=True), layout)
+
+
+@pytest.mark.layouts
+@pytest.mark.parametrize("layout", WITH_EXCHANGE, ids=str)
+def test_experts_with_tokens_of_other_ranks(layout: Layout) -> None:
+    check(draw(layout, 0, experts=True), layout)
+
+
+LORA = ({"rank": 8}, {"rank": 32, "targets": ["q_proj", "v_proj"]})
+
+
+def adapted(lora: dict[str, Any], **given: Any) -> SFTConfig:
+    first = {"hidden_size": 128, "num_layers": 4, "num_heads": 4}
+    return SFTConfig.model_validate(
+        {"pretrain": first, "lora": lora, "eval_answers": 0, "sequence_length": 128, **given}
+    )
+
+
+@pytest.mark.parametrize("lora", LORA, ids=str)
+def test_adapter(lora: dict[str, Any]) -> None:
+    check(adapted(lora), Layout())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("layout", [one for one in LAYOUTS if one.tp == one.pp == 1], ids=str)
+def test_adapter_on_any_layout(layout: Layout) -> None:
+    for lora in LORA:
+        for dtype in ("float32", "bfloat16"):
+            check(adapted(lora, dtype=dtype), layout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", PIPELINED)
+def test_types_of_models(tmp_path: Path, kind: str) -> None:
+    shape = SHAPE | {"model_type": kind, "num_key_value_heads": 2, "head_dim": 16}
+    shape |= {"rope_theta": 10_000.0}
+    if kind == "mixtral":
+        shape |= {"num_local_experts": 4, "num_experts_per_tok": 2}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    config = CausalLMConfig(model_name_or_path=str(tmp_path), batch_size=16)
+    for layout in (Layout(), Layout(dp_shard=2), Layout(pp=2)):
+        check(config, layout)
+
+
+def test_tokenizer_of_a_folder(tmp_path: Path) -> None:
+    encoder = train_bpe(["a few words, and a few more words"], 300)
+    encoder.tokenizer.save(str(tmp_path / "tokenizer.json"))
+    config = CausalLMConfig(tokenizer=str(tmp_path))
+    same = CausalLMConfig(vocab_size=encoder.size)
+    assert memory(config, Layout()) == memory(same, Layout())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS, ids=str)
@@ -104,33 +215,25 @@ def memory(config: CausalLMConfig, layout: Layout) -> RankMemory:
 
 
 def test_model_of_a_folder(tmp_path: Path) -> None:
-    shape = {
-        "model_type": "llama",
-        "hidden_size": 64,
-        "intermediate_size": 176,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-        "num_key_value_heads": 4,
-        "vocab_size": 512,
-        "tie_word_embeddings": True,
-    }
-    (tmp_path / "config.json").write_text(json.dumps(shape))
+    (tmp_path / "config.json").write_text(json.dumps(SHAPE))
     saved = CausalLMConfig(model_name_or_path=str(tmp_path))
     assert memory(saved, Layout()) == memory(CausalLMConfig(num_heads=4), Layout())
-    fewer = {**shape, "num_key_value_heads": 2, "tie_word_embeddings": False}
+    fewer = {**SHAPE, "num_key_value_heads": 2, "tie_word_embeddings": False}
     (tmp_path / "config.json").write_text(json.dumps(fewer))
     weights = 4 * (2 * 512 * 64 + 2 * (3 * 64**2 + 3 * 64 * 176 + 2 * 64) + 64)
     assert memory(saved, Layout()).weights == weights
-    (tmp_path / "config.json").write_text(json.dumps({**shape, "model_type": "gemma2"}))
+    (tmp_path / "config.json").write_text(json.dumps({**SHAPE, "model_type": "gemma2"}))
     assert saved.layout_memory(Layout(), on_gpu=False) is None
 
 
 def test_what_is_not_known() -> None:
-    for given in ({"experts": {"count": 4}}, {"tokenizer": "a/hub"}, {"model_name_or_path": "hub"}):
+    for given in ({"tokenizer": "a/hub"}, {"model_name_or_path": "hub"}):
         config = CausalLMConfig.model_validate(given)
         assert config.layout_memory(Layout(), on_gpu=False) is None
-    teacher = resolve("distill").Config.model_validate({"teacher": {"hidden_size": 32}})
-    assert teacher.layout_memory(Layout(), on_gpu=False) is None
+    one_block = adapted({"targets": ["0.self_attn.q_proj"]})
+    assert one_block.layout_memory(Layout(), on_gpu=False) is None
+    answers = resolve("grpo").Config.model_validate({"sft": {}})
+    assert answers.layout_memory(Layout(), on_gpu=False) is None
 
 
 def test_gpu_has_no_logits_of_all_tokens() -> None:

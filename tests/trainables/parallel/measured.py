@@ -19,11 +19,14 @@ import torch.distributed as dist
 
 from search_spaces.spec.layout import LayoutSpec
 from tests.trainables.local import RecordingChannel, make_job
-from tests.trainables.parallel.ranks import LAYOUTS, MODELS, folder_of
+from tests.trainables.parallel.ranks import LAYOUTS, MODELS, STEPS, folder_of
 from trainables.causal_lm.loop import Run
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.simulation import measure
 from trainables.causal_lm.task import Task, open_task
+from trainables.job import TrialJob
+from trainables.launch.probe import Steps
+from trainables.launch.run_trial import run_trial
 from trainables.registry import resolve
 from trainables.sft.task import open_task as open_sft
 from trainables.sft.task import with_start
@@ -45,6 +48,8 @@ def footprint(folder: Path, case: str, rank: int, world: int) -> dict[str, Any]:
     job = make_job(
         folder_of(folder, case), name, given, layout=spec, workers=world, cache=folder / "cache"
     )
+    if name == "distill":
+        return {"peak": probed_peak(job, rank, world)}
     worker = Worker(job, RecordingChannel(), torch.device("cpu"), rank, world, rank)
     config: Any = resolve(name).Config.model_validate(given)
     task: Task
@@ -56,6 +61,14 @@ def footprint(folder: Path, case: str, rank: int, world: int) -> dict[str, Any]:
     found = asdict(measure(run, before=BEFORE))
     worker.close()
     return found
+
+
+def probed_peak(job: TrialJob, rank: int, world: int) -> int:
+    """Bytes of the second step of a whole trial, as `tune probe` measures them."""
+    steps = Steps(STEPS + 1)
+    place = {"rank": rank, "world_size": world, "local_rank": rank}
+    run_trial(job, RecordingChannel(), torch.device("cpu"), **place, watch=steps.watch)
+    return steps.peak
 
 
 def main(rank: int, world: int, folder: Path, *cases: str) -> None:

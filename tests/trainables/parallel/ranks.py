@@ -103,11 +103,13 @@ MODELS: dict[str, tuple[str, dict[str, Any]]] = {
     "own": ("tests.trainables.parallel.own:Own", {}),
     "wide": ("tests.trainables.parallel.own:Wide", {}),
     "distill": ("distill", EXAMPLES["distill"].config),
+    "student": ("distill", {**LLAMA, "teacher": {"hidden_size": 16, "max_steps": 1}}),
 }
 ONLY = {
     "moe_12": {"one", "pp3", "gpipe3", "interleaved2", "zero_bubble2"},
     "half": set(),  # its microbatches round
     "half_micro": set(),
+    "student": set(),  # as `distill`
     "moe_even": {"one", "fsdp2", "ep2", "tp2xep2", "pp2", "gpipe2", "fsdp4xep2", "fsdp2xpp2xep2"},
 }
 """Models that are for some layouts."""

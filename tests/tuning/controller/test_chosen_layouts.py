@@ -167,6 +167,18 @@ def test_lost_machine_leaves_the_largest_layout_that_fits(tmp_path: Path) -> Non
     assert (again.trial_id, again.workers, again.layout_on(1)) == (job.trial_id, 1, Layout())
 
 
+def test_trial_that_needs_more_workers_than_there_are_is_named(tmp_path: Path) -> None:
+    sweep = elastic(tmp_path, [LARGE], 1)
+    job = sweep.begin()
+    sweep.pool.up = 0
+    sweep.workers.on_start_failed(job, "timed out")
+    assert sweep.run.gave_up
+    assert sweep.run.problem == (
+        "no trial can start: t0000 with layout {dp_shard: 2} needs 2 CPUs (2 x 1 CPU), and 1 of 2 "
+        "workers fit 1 CPU on 1 machine; timed out"
+    )
+
+
 def test_trial_does_not_move_where_no_larger_layout_works(tmp_path: Path) -> None:
     sweep = elastic(tmp_path, [SMALL], 2)
     job = sweep.begin()
@@ -179,7 +191,10 @@ def test_trial_does_not_move_where_no_larger_layout_works(tmp_path: Path) -> Non
         ("resources.memory_per_worker=0.001", "no layout of 2 workers fits the 1.02 MiB of a"),
         ("resources.memory_per_worker=null", "auto needs the memory of a worker, and this machine"),
         ("resources.workers=1", "has no effect with one worker"),
-        ("fixed.experts={count: 4}", "auto does not know the memory of this causal_lm; write the"),
+        (
+            "fixed.tokenizer=a/hub",
+            "auto does not know the memory of this causal_lm; write the axes",
+        ),
         ("resources.layout=aut", "no layout 'aut' (did you mean 'auto'?)"),
     ],
 )
@@ -191,3 +206,11 @@ def test_plan_refuses_what_cannot_be_chosen(tmp_path: Path, change: str, problem
     with pytest.raises(UserError) as e:
         preflight(load_sweep(llm, [*changes, change]))
     assert any(problem in line for line in e.value.problems), e.value.problems
+
+
+def test_plan_says_that_there_is_nothing_to_choose() -> None:
+    digits = Path(__file__).parents[3] / "search_spaces" / "digits.yaml"
+    changes = ("layout=auto", "workers=2", "memory_per_worker=4")
+    with pytest.raises(UserError) as e:
+        preflight(load_sweep(digits, [f"resources.{change}" for change in changes]))
+    assert "this digits; it follows dp_replicate only; leave it out" in "".join(e.value.problems)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -212,6 +213,30 @@ def test_ranks_that_gather_experts_divide_their_sizes() -> None:
     expected = "8 ranks with parts of each expert do not divide 2 x intermediate_size, 196; nearest"
     assert found.startswith(expected)
     assert resolve("causal_lm").layout_problems(config, Layout(dp_shard=16, ep=4)) == []
+
+
+@pytest.mark.parametrize("axis", ["tp", "pp"])
+def test_adapter_needs_all_layers(axis: str) -> None:
+    config = {"pretrain": {"num_heads": 4}, "lora": {}, "eval_answers": 0}
+    ((path, found),) = resolve("sft").layout_problems(config, Layout(**{axis: 2}))  # type: ignore[arg-type]
+    assert path == ("lora",)
+    assert found.endswith(f"does not work with layout {axis} 2")
+
+
+def test_rules_of_the_model_to_begin_with(tmp_path: Path) -> None:
+    shape = {"model_type": "mixtral", "hidden_size": 96, "intermediate_size": 98}
+    shape |= {"num_hidden_layers": 2, "num_attention_heads": 6, "num_local_experts": 4}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    saved = {"model_name_or_path": str(tmp_path)}
+    ((_, found),) = resolve("sft").layout_problems(saved, Layout(dp_shard=4, tp=2))
+    assert found.startswith("8 ranks with parts of each expert do not divide 2 x intermediate_size")
+    shape |= {"model_type": "mistral", "sliding_window": 64}
+    (tmp_path / "config.json").write_text(json.dumps(shape))
+    ((_, found),) = resolve("sft").layout_problems(saved, Layout(cp=2))
+    assert found == "layers that attend to a window do not work with cp 2"
+    first = {"pretrain": {"experts": {}, "num_heads": 4}}
+    ((path, found),) = resolve("sft").layout_problems(first, Layout(tp=2, sequence_parallel=True))
+    assert (path, found) == (("experts",), "does not work with layout sequence_parallel")
 
 
 def test_other_families_have_no_stages(tmp_path: Path) -> None:

@@ -200,7 +200,7 @@ def test_attempt_that_waits_for_a_machine_says_for_what(tmp_path: Path) -> None:
     sweep.cluster.seconds += PATIENCE_S
     sweep.workers.poll()
     sweep.workers.poll()  # says it once
-    needs = "t0000 waits for a machine: a trial needs 2 CPUs (2 x 1 CPU)"
+    needs = "t0000 waits for a machine: it needs 2 CPUs (2 x 1 CPU)"
     assert messages.said == [f"{needs}, but the cluster has 1 CPU on 1 machine"]
     sweep.cluster.later(2)
     sweep.workers.poll()

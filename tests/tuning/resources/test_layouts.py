@@ -14,6 +14,7 @@ from search_spaces.spec.resources import ResourcesSpec
 from tests.tuning.simulate import make_spec
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.trainable import CausalLM
+from trainables.common.experts import ExpertsConfig
 from tuning.controller.resources.layouts import Choice, choice_of, layouts_of
 from tuning.controller.resources.worker_memory import WorkerMemory, worker_memory
 
@@ -30,6 +31,7 @@ CONFIGS = st.fixed_dictionaries(
         "packing": st.sampled_from(["plain", "documents"]),
         "activation_checkpointing": st.booleans(),
         "optimizer": st.sampled_from(["adamw", "lion"]),
+        "experts": st.sampled_from([None, {"count": 4}, {"count": 8, "per_token": 1}]),
     }
 )
 
@@ -86,6 +88,33 @@ def test_order_of_preference() -> None:
     ]
     only = layouts_of(config, ("dp_replicate", "dp_shard"), 4, on_gpu=False)
     assert [one.layout for one in only] == [one.layout for one in found[:3]]
+
+
+def test_ranks_that_share_experts_come_after_those_that_gather_them() -> None:
+    experts = ExpertsConfig(count=4)
+    config = CausalLMConfig(intermediate_size=4096, batch_size=32, experts=experts)
+    found = list(layouts_of(config, ("dp_replicate", "dp_shard", "ep"), 4, on_gpu=False))
+    assert [one.layout.as_written() for one in found] == [
+        "{dp_replicate: 4}",
+        "{dp_shard: 4}",
+        "{dp_shard: 4, ep: 2}",
+        "{dp_shard: 4, ep: 4}",
+        "{dp_replicate: 2, dp_shard: 2}",
+        "{dp_replicate: 2, dp_shard: 2, ep: 2}",
+    ]
+    gathered, some, own = (one.memory.peak for one in found[1:4])
+    assert gathered > some > own
+
+
+def test_cut_sequences_come_after_whole_ones() -> None:
+    config = CausalLMConfig(num_layers=8, batch_size=4, activation_checkpointing=True)
+    found = list(layouts_of(config, ("tp", "pp"), 2, on_gpu=False, cuts_sequences=True))
+    assert [one.layout.as_written() for one in found] == [
+        "{tp: 2}",
+        "{tp: 2, sequence_parallel: true}",
+        "{pp: 2}",
+    ]
+    assert found[1].memory.peak < found[0].memory.peak
 
 
 def test_more_ranks_that_share_the_weights_need_less() -> None:

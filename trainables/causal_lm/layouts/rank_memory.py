@@ -7,48 +7,17 @@ The terms are those of `transformers` on tensors without content, where most are
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 from search_spaces.layout import Layout
+from trainables.causal_lm.layouts.block_memory import Block
+from trainables.causal_lm.layouts.step import Step
 from trainables.parallel.footprint import RankMemory
 
 _LOGITS_BYTES = 2**30
 """Float32 logits that exist at once on a GPU; see `trainables.common.cross_entropy`."""
 _STATES = {"adamw": 2, "lion": 1, "muon": 1}
 """Averages that an optimizer keeps of each weight; of muon those of hidden matrices."""
-
-
-@dataclass(frozen=True)
-class Step:
-    """What decides the memory of a training step.
-
-    Attributes:
-        width, mlp, heads, kv_heads, layers, vocab: sizes of the model.
-        tied: whether embedding and output are one matrix.
-        batch: sequences of an optimizer step, of all ranks together.
-        micro: sequences that a rank computes at once; None: all of its own.
-        length: tokens of a sequence.
-        documents: whether attention has a mask for each sequence.
-        half: whether it computes in 16 bits.
-        recomputes: whether a block's activations are computed again in the backward pass.
-        optimizer: its name.
-        on_gpu: whether ranks that compute whole layers have the kernels of a GPU.
-    """
-
-    width: int
-    mlp: int
-    heads: int
-    kv_heads: int
-    layers: int
-    vocab: int
-    tied: bool
-    batch: int
-    micro: int | None
-    length: int
-    documents: bool
-    half: bool
-    recomputes: bool
-    optimizer: str
-    on_gpu: bool
 
 
 def rank_memory(step: Step, layout: Layout, stage: int) -> RankMemory:
@@ -69,23 +38,30 @@ class _Rank:
         """Of a training step beyond the first."""
         weights, optimizer, beside = self._weights, self._optimizer, max(self._moments)
         activations = max(0, beside - self._earlier)
-        return RankMemory(weights, weights, optimizer, activations, weights + optimizer + beside)
+        peak = weights + optimizer + beside
+        return RankMemory(weights, self._trained, optimizer, activations, peak)
 
     @property
     def _moments(self) -> tuple[int, ...]:
         """What there is beside weights and optimizer, when it may be most."""
-        beside = self._earlier + self._root + self._passed
+        beside = self._earlier + self._root + self._passed + self._targets
         kept, updates = self._kept * self._in_flight, 2 if self.step.optimizer == "lion" else 1
         layers = max(1, self._layers)
         others = (layers - 1) * self._block_gradients // layers
-        in_block = self._backward + self._head_gradient
+        in_block = self._block.backward + self._head_gradient
+        ends = self._embedding_gradients + self._block.gathered
         return (
             beside + kept + self._loss,
             beside + kept + in_block,  # of the last block
+            beside + kept - kept // layers + self._block.after,
             beside + others + kept // layers + in_block,  # of the first one
-            beside + self._block_gradients + self._embedding_gradients + self._gathered_block,
-            self._bucket + self._weights * updates,
+            beside + self._block_gradients + ends,
+            self._bucket + self._trained * updates,
         )
+
+    @cached_property
+    def _block(self) -> Block:
+        return Block(self.step, self.layout, self._samples)
 
     @property
     def _is_first(self) -> bool:
@@ -95,7 +71,7 @@ class _Rank:
     def _is_last(self) -> bool:
         return self.stage == self.layout.pp - 1
 
-    @property
+    @cached_property
     def _layers(self) -> int:
         """Of all its stages: as of `layers_of_stages`, the first ranks have one more."""
         layers, ranks = self.step.layers, self.layout.pp
@@ -110,14 +86,7 @@ class _Rank:
             return min(self.layout.num_microbatches, self.layout.pp - self.stage)
         return self.layout.num_microbatches
 
-    @property
-    def _block_matrices(self) -> int:
-        """Weights of the matrices of one block, on this rank before `dp_shard` cuts them."""
-        step = self.step
-        attention = 2 * step.width**2 * (1 + step.kv_heads / step.heads)
-        return int(attention + 3 * step.width * step.mlp) // self.layout.tp
-
-    @property
+    @cached_property
     def _embedding(self) -> int:
         """Of each matrix of tokens that is on this rank, gathered."""
         return 4 * self.step.vocab * self.step.width // self.layout.tp * self._ends
@@ -129,50 +98,60 @@ class _Rank:
         return 2 if both else int(self._is_first or self._is_last)
 
     @property
-    def _block(self) -> int:
-        """Float32 bytes of the weights of one block, gathered."""
-        return 4 * (self._block_matrices + 2 * self.step.width)
+    def _apart(self) -> int:
+        """Weights beside those of blocks, before they are cut."""
+        return self._embedding + 4 * self.step.width * self._is_last
 
-    @property
+    @cached_property
     def _weights(self) -> int:
-        norm = 4 * self.step.width * self._is_last
-        whole = self._layers * self._block + self._embedding + norm
-        return whole // self.layout.weight_parts
+        return self._layers * self._block.kept + self._apart // self.layout.weight_parts
+
+    @cached_property
+    def _trained(self) -> int:
+        """Of `_weights`, what has a gradient."""
+        apart = 0 if self.step.adapter else self._apart // self.layout.weight_parts
+        return self._layers * self._block.trained + apart
 
     @property
     def _optimizer(self) -> int:
-        if self.step.optimizer == "muon":
-            return self._weights + self._embedding // self.layout.weight_parts
-        return _STATES[self.step.optimizer] * self._weights
+        found = _STATES[self.step.optimizer] * self._trained
+        if self.step.optimizer == "muon" and self.step.adapter is None:
+            found += self._embedding // self.layout.weight_parts
+        return found
 
     @property
     def _bucket(self) -> int:
         """Gradients of DistributedDataParallel, which has a copy of its own."""
-        return self._weights if self.layout.num_ranks > 1 and not self.layout.shares_model else 0
+        return self._trained if self.layout.num_ranks > 1 and not self.layout.shares_model else 0
 
-    @property
+    @cached_property
     def _earlier(self) -> int:
         """Gradients that are there before the last part of the batch is computed."""
         if self.layout.pp > 1:  # FSDP2 cuts them after the last part
-            return self._weights * self.layout.weight_parts
+            apart = 0 if self.step.adapter else self._apart
+            return self._layers * self._block.trained_whole + apart
         several = self._samples < self.step.batch // self.layout.data_parallel
-        return self._bucket + self._weights * several
+        return self._bucket + self._trained * several
 
     @property
     def _block_gradients(self) -> int:
         """Gradients of this part of the batch, without those of matrices of tokens."""
         alone = self._earlier == self._bucket
-        return (self._weights - self._embedding // self.layout.weight_parts) * alone
+        return self._layers * self._block.trained * alone
 
     @property
     def _head_gradient(self) -> int:
         """Waits for that of the embedding, if both are one matrix of this rank."""
-        return self._gradient_width * self._embedding // 4 * (self.layout.pp == 1)
+        if self.step.adapter or self.layout.pp > 1:
+            return 0
+        return self._gradient_width * self._embedding // 4
 
     @property
     def _embedding_gradients(self) -> int:
         """At the end of the backward pass: of output, embedding and their sum, before it is cut."""
-        whole = self._embedding // self._ends * self.layout.tp if self._ends else 0
+        if self.step.adapter or not self._ends:
+            return 0
+        whole = self._embedding // self._ends * self.layout.tp
         several = 3 if self.step.tied and self.layout.pp == 1 else 1
         size = several * self._embedding + whole * (self.layout.tp > 1)
         return size * self._gradient_width // 4
@@ -180,30 +159,15 @@ class _Rank:
     @property
     def _gradient_width(self) -> int:
         """Bytes of a gradient before it is cut."""
-        return self._width if self._gathers else 4
+        return self._width if self.layout.gathers_weights else 4
 
-    @property
+    @cached_property
     def _samples(self) -> int:
         """Sequences that the rank computes at once."""
         samples = self.step.batch // self.layout.data_parallel
         if self.layout.pp > 1:
             return samples // self.layout.num_microbatches
         return min(samples, self.step.micro or samples)
-
-    @property
-    def _tokens(self) -> int:
-        """Tokens that the rank computes at once."""
-        return self._samples * self.step.length // self.layout.cp
-
-    @property
-    def _sequence_parts(self) -> int:
-        """Ranks that share the activations of norms and residuals."""
-        return self.layout.tp if self.layout.cuts_sequences else 1
-
-    @property
-    def _gathers(self) -> bool:
-        """Whether FSDP2 has the weights, also where it only averages gradients of copies."""
-        return self.layout.shares_model and self.layout.weight_parts * self.layout.dp_replicate > 1
 
     @property
     def _width(self) -> int:
@@ -213,47 +177,31 @@ class _Rank:
     @property
     def _kept(self) -> int:
         """Activations of all layers that wait for the backward pass, for one part of the batch."""
-        step = self.step
-        if step.recomputes:
-            stream = 2 if step.half and self._gathers else 4
-            return self._layers * stream * step.width * self._tokens // self._sequence_parts
-        return self._layers * self._activations
-
-    @property
-    def _activations(self) -> int:
-        """Activations of one layer."""
-        step, tp, cp = self.step, self.layout.tp, self.layout.cp
-        if not step.half:
-            of_width = 24 + 16 / tp + 8 * (cp - 1)
-        else:
-            of_width = (16 if self._gathers else 26) + 8 / tp + 4 * (cp - 1)
-        of_norms = 12 if step.half and self._gathers else 16
-        cut = 1 - 1 / self._sequence_parts
-        of_width -= of_norms * cut
-        each = of_width * step.width + 4 * self._width / tp * step.mlp + 4 / tp * step.heads
-        each += 8 / self._sequence_parts
-        masks = self._samples if step.documents else int(cp > 1)
-        mask = masks * step.length**2 // cp * self._width
-        cast = 0 if self._gathers or not step.half else 2 * self._block_matrices
-        return int(self._tokens * each) + mask + cast
+        block = self._block
+        return self._layers * (block.inputs if self.step.recomputes else block.activations)
 
     @property
     def _loss(self) -> int:
         """Between the last layer and the gradient of its output."""
-        step, tokens = self.step, self._tokens
+        step, tokens, gathers = self.step, self._block.tokens, self.layout.gathers_weights
         if not self._is_last:
             return 4 * step.width * tokens
-        if step.on_gpu and self.layout.cuts_weights_only:
+        if step.fast and self.layout.cuts_weights_only:
             return self._fused_loss
-        cast = self._embedding // 2 if step.half and not self._gathers else 0
-        of_width = 12 if not step.half else (8 if self._gathers else 10)
-        logits = 12 * step.vocab * tokens
-        return of_width * step.width * tokens + logits + 12 * tokens + cast
+        cast = self._embedding // 2 if step.half and not gathers else 0
+        of_width = 12 if not step.half else (8 if gathers else 10)
+        logits = (20 if step.top_k else 12) * step.vocab + 40 * step.top_k
+        return (of_width * step.width + logits + 12) * tokens + cast
+
+    @property
+    def _targets(self) -> int:
+        """Tokens and log-probabilities of a teacher, of this part of the batch."""
+        return 12 * self.step.top_k * self._block.tokens
 
     @property
     def _fused_loss(self) -> int:
         """As `_loss`, without all logits at once."""
-        step, tokens = self.step, self._tokens
+        step, tokens = self.step, self._block.tokens
         logits = min(12 * step.vocab * tokens, 3 * _LOGITS_BYTES)
         matrix = 4 * step.vocab * step.width
         return (8 + self._width) * step.width * tokens + logits + 2 * matrix
@@ -261,25 +209,11 @@ class _Rank:
     @property
     def _root(self) -> int:
         """Gathered weights of embedding and output."""
-        return self._embedding * self._width // 4 if self._gathers else 0
-
-    @property
-    def _backward(self) -> int:
-        """Beside what is kept, in the backward pass of a block."""
-        step = self.step
-        again = self._activations if step.recomputes else 0
-        gathered = 3 * self._gathered_block * self._width // 4
-        gradients = 2 * self._width * (step.width + step.mlp // self.layout.tp) * self._tokens
-        return again + gathered + gradients
-
-    @property
-    def _gathered_block(self) -> int:
-        """Weights or gradients of one block before they are cut, float32; 0 if they never are."""
-        return self._block if self._gathers else 0
+        return self._embedding * self._width // 4 if self.layout.gathers_weights else 0
 
     @property
     def _passed(self) -> int:
         """Buffers for activations of stages before and gradients of those after, per microbatch."""
         neighbours = 2 - self._is_first - self._is_last
-        each = 4 * self.step.width * self._tokens
+        each = 4 * self.step.width * self._block.tokens
         return each * self.layout.num_microbatches * neighbours

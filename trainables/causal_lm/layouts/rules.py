@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -77,20 +78,34 @@ def sequence_problem(
     return "model_name_or_path", f"{kind} does not work with layout sequence_parallel"
 
 
+def window_problem(layout: Layout, model: str | None) -> tuple[str, str] | None:
+    """What prevents `cp` for a model in a folder, as of `sequence_problem`."""
+    told = description_of(model) if model and layout.cp > 1 else {}
+    kinds = set(told.get("layer_types") or ["full_attention"])
+    window = told.get("sliding_window") if told.get("use_sliding_window", True) else None
+    if kinds == {"full_attention"} and window is None:
+        return None
+    return "model_name_or_path", f"layers that attend to a window do not work with cp {layout.cp}"
+
+
 def expert_problem(
-    layout: Layout, experts: ExpertsConfig | None, width: int, mlp: int
+    layout: Layout, experts: ExpertsConfig | None, width: int, mlp: int, model: str | None = None
 ) -> tuple[str, str] | None:
     """What prevents the experts of a layout, as of `layout_problem`.
 
     Args:
         layout: of a trial.
-        experts: of a block; None: the model has none.
+        experts: of a block; None: the model has none, or is in a folder.
         width: of the residual stream.
         mlp: units of one expert.
+        model: as of `sequence_problem`.
     """
     if experts is None:
-        return ("", f"ep {layout.ep} has no effect without experts") if layout.ep > 1 else None
-    if experts.count % layout.ep:
+        told = description_of(model) if model else {}
+        if layout.ep > 1 or told.get("model_type") != "mixtral":
+            return ("", f"ep {layout.ep} has no effect without experts") if layout.ep > 1 else None
+        width, mlp = told["hidden_size"], told["intermediate_size"]
+    elif experts.count % layout.ep:
         return "", f"ep {layout.ep} does not divide experts.count, {experts.count}"
     ranks = layout.expert_parts // layout.ep
     for name, size in (("hidden_size", width), ("2 x intermediate_size", 2 * mlp)):
@@ -116,5 +131,10 @@ def unknown_type(model: str | None) -> str | None:
 def description_of(model: str) -> dict[str, Any]:
     """The `config.json` of a model's folder; empty for a model of a hub."""
     file = Path(model).expanduser() / "config.json"
-    told: dict[str, Any] = json.loads(file.read_text()) if file.is_file() else {}
+    return _described(str(file), file.stat().st_mtime_ns) if file.is_file() else {}
+
+
+@lru_cache(maxsize=16)
+def _described(file: str, _time: int) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads(Path(file).read_text())
     return told

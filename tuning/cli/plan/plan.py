@@ -142,8 +142,10 @@ def layout_lines(
     taken = Counter[str]()
     for config in map(spec.nest, sampled):
         layout = first_fitting(spec, config, memory)
-        if probes.exist and (known := probes.add_to(choice_of(spec, config, memory)).taken):
-            layout = known.layout
+        if layout and probes.exist:
+            of_as_many = choice_of(spec, config, memory, layout.num_ranks)
+            if known := probes.add_to(of_as_many).taken:
+                layout = known.layout
         taken.update([layout.as_written()] if layout else [])
     of = ", ".join(f"{layout} by {number}" for layout, number in taken.most_common())
     yield f"layout     auto: taken {of} of {len(sampled)} configurations, with {memory} a worker"

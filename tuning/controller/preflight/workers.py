@@ -71,8 +71,10 @@ def _choice_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tup
             continue  # they are told by their own names
         checked = trainable.Config.model_validate(config)
         if checked.layout_memory(Layout(), on_gpu=memory.on_gpu) is None:
-            problem = f"auto does not know the memory of this {spec.trainable}; write the axes"
-            return [(place, problem)]
+            axis = trainable.axes[0]
+            few = len(trainable.axes) == 1
+            advice = f"it follows {axis} only; leave it out" if few else "write the axes"
+            return [(place, f"auto does not know the memory of this {spec.trainable}; {advice}")]
         if first_fitting(spec, config, memory) is None:
             return [(place, choice_of(spec, config, memory).problem)]
     return []

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from search_spaces.layout import AXES, Layout
+from search_spaces.layout import Layout
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import TrainableConfig
 from trainables.parallel.footprint import RankMemory
@@ -42,7 +42,7 @@ class Choice:
     memory: WorkerMemory
     fastest: Mapping[int, Layout] = field(default_factory=dict)
 
-    @property
+    @functools.cached_property
     def fitting(self) -> list[Sized]:
         """Those that fit the memory; of each number of workers the fastest first, if it is known.
 
@@ -75,19 +75,28 @@ class Choice:
         )
 
 
-def choice_of(spec: SweepSpec, config: Mapping[str, Any], memory: WorkerMemory) -> Choice:
-    """The layouts of a valid configuration of a sweep."""
-    return Choice(tuple(sized_layouts(spec, config, memory)), memory)
+def choice_of(
+    spec: SweepSpec, config: Mapping[str, Any], memory: WorkerMemory, workers: int | None = None
+) -> Choice:
+    """The layouts of a valid configuration of a sweep; with `workers`, those of so many."""
+    return Choice(tuple(sized_layouts(spec, config, memory, workers)), memory)
 
 
 def sized_layouts(
-    spec: SweepSpec, config: Mapping[str, Any], memory: WorkerMemory
+    spec: SweepSpec, config: Mapping[str, Any], memory: WorkerMemory, workers: int | None = None
 ) -> Iterator[Sized]:
-    """The layouts of a valid configuration one by one, in the order of a `Choice`."""
+    """The layouts of `choice_of` one by one, in the order of a `Choice`."""
     trainable, resources = resolve_again(spec.trainable), spec.resources
     checked = trainable.Config.model_validate(dict(config))
-    for workers in range(resources.max_workers, resources.min_workers - 1, -1):
-        yield from layouts_of(checked, trainable.axes, workers, on_gpu=memory.on_gpu)
+    counts = range(resources.max_workers, resources.min_workers - 1, -1)
+    for count in counts if workers is None else [workers]:
+        yield from layouts_of(
+            checked,
+            trainable.axes,
+            count,
+            on_gpu=memory.on_gpu,
+            cuts_sequences=trainable.cuts_sequences,
+        )
 
 
 def largest_choice(
@@ -117,21 +126,28 @@ def first_fitting(
 
 
 def layouts_of(
-    config: TrainableConfig, axes: Sequence[str], workers: int, *, on_gpu: bool
+    config: TrainableConfig,
+    axes: Sequence[str],
+    workers: int,
+    *,
+    on_gpu: bool,
+    cuts_sequences: bool = False,
 ) -> Iterator[Sized]:
     """The layouts of so many workers that work for a configuration, the preferred one first.
 
     Fewer ranks that share the samples come first; then copies of the model (DDP), one shared copy
-    (FSDP), and several shared ones (HSDP); then `tp`, `pp` and `cp`. There is none if the memory is
-    not known, and `ep` is 1: that of experts is not known.
+    (FSDP), and several shared ones (HSDP); then `tp`, `pp` and `cp`. Of the same axes, those
+    without `ep` come first, then those with fewer ranks that exchange tokens; those with
+    `sequence_parallel` come last. There is none if the memory is not known.
 
     Args:
         config: of a trial.
         axes: that its training code follows.
         workers: ranks of the trial.
         on_gpu: whether they have GPUs.
+        cuts_sequences: whether it follows `sequence_parallel`.
     """
-    for layout in _in_order(workers, tuple(name for name in AXES if name in axes)):
+    for layout in _in_order(workers, tuple(axes), cuts_sequences):
         if config.validate_layout(layout) or config.validate_workers([layout.data_parallel]):
             continue
         memory = config.layout_memory(layout, on_gpu=on_gpu)
@@ -140,12 +156,15 @@ def layouts_of(
 
 
 @functools.lru_cache(maxsize=256)
-def _in_order(workers: int, axes: tuple[str, ...]) -> list[Layout]:
+def _in_order(workers: int, axes: tuple[str, ...], cuts_sequences: bool) -> list[Layout]:
     """All layouts of so many workers, the preferred one first."""
-    copies = Layout(dp_replicate=workers)
-    return sorted([copies, *copies.neighbours(axes)], key=_preference)
+    found = [*Layout(dp_replicate=workers).of_as_many_ranks(axes)]
+    if cuts_sequences:
+        found += [replace(one, sequence_parallel=True) for one in found if one.tp > 1]
+    return sorted(found, key=_preference)
 
 
 def _preference(layout: Layout) -> tuple[int, ...]:
     shards = 0 if layout.dp_shard == 1 else 1 if layout.dp_replicate == 1 else 2
-    return layout.model_parallel, shards, -layout.dp_shard, layout.cp, layout.pp
+    of_batch = (layout.model_parallel, shards, -layout.dp_shard)
+    return *of_batch, layout.cp, layout.pp, layout.ep, layout.sequence_parallel

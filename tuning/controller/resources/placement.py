@@ -139,11 +139,16 @@ class Placement:
     @property
     def request_summary(self) -> str:
         """The resources of one trial, in words."""
-        resources, each = self.resources, self.allocation(1)
-        most, one = self.allocation(resources.max_workers), _amount(each.cpus, each.gpus)
+        resources, one = self.resources, self.allocation(1)
         if not resources.elastic:
-            return f"{_amount(most.cpus, most.gpus)} ({most.workers} x {one})"
-        return f"{resources.min_workers} to {most.workers} x {one}"
+            return self.request_of(resources.max_workers)
+        least, most = resources.min_workers, resources.max_workers
+        return f"{least} to {most} x {_amount(one.cpus, one.gpus)}"
+
+    def request_of(self, workers: int) -> str:
+        """The resources of a trial with so many workers, in words."""
+        one, held = self.allocation(1), self.allocation(workers)
+        return f"{_amount(held.cpus, held.gpus)} ({workers} x {_amount(one.cpus, one.gpus)})"
 
 
 def with_autoscaling(nodes: Sequence[Node], autoscaling: str | None) -> list[Node]:

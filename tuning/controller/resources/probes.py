@@ -38,6 +38,8 @@ class Probes:
 
     def add_to(self, choice: Choice) -> Choice:
         """The choice with the layouts that were measured to be the fastest."""
+        if not self.exist:
+            return choice
         counts = {one.ranks for one in choice.sized}
         found = {count: self._fastest(choice.sized, count) for count in counts}
         return replace(choice, fastest={n: layout for n, layout in found.items() if layout})

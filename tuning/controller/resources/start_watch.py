@@ -23,16 +23,18 @@ class StartWatch:
     def __init__(self, capacity: Capacity, say: Callable[[str], None]) -> None:
         self._capacity, self._say, self._clock = capacity, say, capacity.clock
         self._since: dict[str, float] = {}
+        self._workers: dict[str, int] = {}
         self._reasons: dict[str, str] = {}
         self._next = 0.0
 
-    def begin(self, key: str) -> None:
-        """An attempt (`TrialJob.key`) asks for workers."""
-        self._since[key] = self._clock()
+    def begin(self, key: str, workers: int) -> None:
+        """An attempt (`TrialJob.key`) asks for so many workers."""
+        self._since[key], self._workers[key] = self._clock(), workers
 
     def end(self, key: str) -> None:
         """It has its workers, or has ended."""
         self._since.pop(key, None)
+        self._workers.pop(key, None)
         self._reasons.pop(key, None)
 
     def poll(self, running: Collection[int], up: Callable[[], Collection[str]]) -> None:
@@ -47,9 +49,9 @@ class StartWatch:
         if not late or now < self._next:
             return
         self._next = now + _POLL_S
-        arrived, reason = up(), self._reason(running)
+        arrived = up()
         for key in late:
-            trial = key.rpartition(".")[0]
+            trial, reason = key.rpartition(".")[0], self._reason(running, self._workers[key])
             if key in arrived:
                 if key in self._reasons:
                     self._say(f"{trial} has its workers after {now - self._since[key]:.0f} s")
@@ -58,10 +60,10 @@ class StartWatch:
                 self._reasons[key] = reason
                 self._say(f"{trial} {reason}")
 
-    def _reason(self, running: Collection[int]) -> str:
-        placement = self._capacity.placement
+    def _reason(self, running: Collection[int], workers: int) -> str:
+        needed = self._capacity.placement.request_of(workers)
         fits = sum(running) <= self._capacity.worker_slots()
         nodes = f"the cluster has {describe_nodes(self._capacity.nodes())}"
         if fits:
-            return f"waits for its workers to start: {placement.request_summary}; {nodes}"
-        return f"waits for a machine: a trial needs {placement.request_summary}, but {nodes}"
+            return f"waits for its workers to start: {needed}; {nodes}"
+        return f"waits for a machine: it needs {needed}, but {nodes}"
