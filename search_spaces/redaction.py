@@ -110,7 +110,10 @@ def _looks_random(value: str) -> bool:
 
 
 def _is_path(value: str) -> bool:
-    return value.startswith(("/", "~/", "./")) and Path(value).expanduser().exists()
+    try:
+        return value.startswith(("/", "~/", "./")) and Path(value).expanduser().exists()
+    except (OSError, RuntimeError):  # too long a name; no home
+        return False
 
 
 @lru_cache(maxsize=1024)
