@@ -21,7 +21,7 @@ def layout_memory(
 
     Args:
         config: a `CausalLMConfig`.
-        layout: of the ranks.
+        layout: of the ranks, as `auto` offers them: its axes and `sequence_parallel` count.
         on_gpu: whether they have GPUs.
         top_k: as of `Step`.
     """
