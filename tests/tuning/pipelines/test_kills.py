@@ -76,7 +76,7 @@ def content(paths: PipelinePaths) -> dict[str, bytes]:
         *paths.stage("data").rglob("*.json*"),
         *sweep.soup("averaged").glob("*.safetensors"),
         *paths.sweep("sft").soup("last").glob("*.safetensors"),
-        *paths.sweep("sft").exports.glob("[!.]*/model.safetensors"),
+        *paths.sweep("sft").exports.glob("t*/model.safetensors"),  # tests of `made` export its soup
         paths.stage("scores") / "scores.json",
         paths.stage("counted") / "lines",
         sweep.confirmation,
