@@ -70,10 +70,10 @@ class Block:
         """All activations that wait for the backward pass."""
         step, tp, cp = self.step, self.layout.tp, self.layout.cp
         of_width = self._of_norms / self._sequence_parts + self._of_inputs
-        of_width += 4 * self._bytes / tp + 2 * self._bytes * (cp - 1)  # queries, keys, values, out
+        of_width += 4 * step.bytes / tp + 2 * step.bytes * (cp - 1)  # queries, keys, values, out
         each = of_width * step.width + 4 / tp * step.heads + 8 / self._sequence_parts
         masks = self.samples if step.documents else int(cp > 1)
-        mask = masks * step.length**2 // cp * self._bytes
+        mask = masks * step.length**2 // cp * step.bytes
         cast = 2 * self._matrices if self._casts else 0
         of_adapter = self._of_adapter * self.tokens
         return (
@@ -85,14 +85,14 @@ class Block:
         """Beside what is kept, in the backward pass."""
         again = self.activations if self.step.recomputes else 0
         times = 3 if self.step.adapter is None else 2  # of this block and the next, and gradients
-        gathered = times * self.gathered * self._bytes // 4
-        gradients = 2 * self._bytes * self.step.width * self.tokens
+        gathered = times * self.gathered * self.step.bytes // 4
+        gradients = 2 * self.step.bytes * self.step.width * self.tokens
         return again + gathered + gradients + self.mlp.gradients(self.tokens)
 
     @property
     def after(self) -> int:
         """When its activations are freed, and its gradients are cut, in float32."""
-        return self.gathered * (4 + 2 * self._bytes) // 4 if self.step.adapter is None else 0
+        return self.gathered * (4 + 2 * self.step.bytes) // 4 if self.step.adapter is None else 0
 
     @property
     def _matrices(self) -> int:
@@ -112,7 +112,7 @@ class Block:
     @property
     def _of_norms(self) -> int:
         """Per unit of the residual stream: inputs, float32, and what gains multiply."""
-        scaled = 0 if self.step.adapter else 4 if self._casts else self._bytes
+        scaled = 0 if self.step.adapter else 4 if self._casts else self.step.bytes
         return 2 * (4 + scaled)
 
     @property
@@ -124,7 +124,7 @@ class Block:
         adapter, total = self.step.adapter, 0
         for names in (("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")):
             count = sum(adapter is None or name in adapter.layers for name in names)
-            total += 2 * count if self._casts else self._bytes * (count > 0)
+            total += 2 * count if self._casts else self.step.bytes * (count > 0)
         return total
 
     @property
@@ -134,8 +134,8 @@ class Block:
         if adapter is None:
             return 0
         sizes = [size for name, size in self.step.linear.items() if name in adapter.layers]
-        dropped = sum(inputs for inputs, _ in sizes) * (1 + self._bytes) * adapter.drops
-        return len(sizes) * adapter.rank * self._bytes + dropped
+        dropped = sum(inputs for inputs, _ in sizes) * (1 + self.step.bytes) * adapter.drops
+        return len(sizes) * adapter.rank * self.step.bytes + dropped
 
     @property
     def _sequence_parts(self) -> int:
@@ -146,8 +146,3 @@ class Block:
     def _casts(self) -> bool:
         """Whether autocast makes copies of 16 bits; FSDP2 gathers such."""
         return self.step.half and not self.layout.gathers_weights
-
-    @property
-    def _bytes(self) -> int:
-        """Of a computed number."""
-        return 2 if self.step.half else 4

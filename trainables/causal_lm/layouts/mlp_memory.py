@@ -87,7 +87,7 @@ class Mlp:
     @property
     def _bytes(self) -> int:
         """Of a number that the MLP computes: autocast leaves the products of experts alone."""
-        return 2 if self.step.half and (self.step.experts is None or self._gathers) else 4
+        return self.step.bytes if self.step.experts is None or self._gathers else 4
 
     def _pairs(self, tokens: int) -> int:
         """Tokens of this rank's experts, counted once for each of their experts."""

@@ -80,11 +80,7 @@ class _Rank:
     @property
     def _in_flight(self) -> int:
         """Microbatches that wait for their backward pass at once."""
-        if self.layout.pp == 1:
-            return 1
-        if self.layout.schedule == "1f1b":
-            return min(self.layout.num_microbatches, self.layout.pp - self.stage)
-        return self.layout.num_microbatches
+        return min(self.layout.num_microbatches, self.layout.pp - self.stage)  # 1f1b
 
     @cached_property
     def _embedding(self) -> int:
@@ -159,7 +155,7 @@ class _Rank:
     @property
     def _gradient_width(self) -> int:
         """Bytes of a gradient before it is cut."""
-        return self._width if self.layout.gathers_weights else 4
+        return self.step.bytes if self.layout.gathers_weights else 4
 
     @cached_property
     def _samples(self) -> int:
@@ -168,11 +164,6 @@ class _Rank:
         if self.layout.pp > 1:
             return samples // self.layout.num_microbatches
         return min(samples, self.step.micro or samples)
-
-    @property
-    def _width(self) -> int:
-        """Bytes of a computed number."""
-        return 2 if self.step.half else 4
 
     @property
     def _kept(self) -> int:
@@ -204,12 +195,12 @@ class _Rank:
         step, tokens = self.step, self._block.tokens
         logits = min(12 * step.vocab * tokens, 3 * _LOGITS_BYTES)
         matrix = 4 * step.vocab * step.width
-        return (8 + self._width) * step.width * tokens + logits + 2 * matrix
+        return (8 + self.step.bytes) * step.width * tokens + logits + 2 * matrix
 
     @property
     def _root(self) -> int:
         """Gathered weights of embedding and output."""
-        return self._embedding * self._width // 4 if self.layout.gathers_weights else 0
+        return self._embedding * self.step.bytes // 4 if self.layout.gathers_weights else 0
 
     @property
     def _passed(self) -> int:

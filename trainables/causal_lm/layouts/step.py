@@ -79,6 +79,11 @@ class Step:
     top_k: int = 0
 
     @property
+    def bytes(self) -> int:
+        """Of a computed number."""
+        return 2 if self.half else 4
+
+    @property
     def linear(self) -> Mapping[str, tuple[int, int]]:
         """Inputs and outputs of the linear layers of a block."""
         width, keys = self.width, self.width * self.kv_heads // self.heads

@@ -22,19 +22,17 @@ class StartWatch:
 
     def __init__(self, capacity: Capacity, say: Callable[[str], None]) -> None:
         self._capacity, self._say, self._clock = capacity, say, capacity.clock
-        self._since: dict[str, float] = {}
-        self._workers: dict[str, int] = {}
+        self._asked: dict[str, tuple[float, int]] = {}  # since when, and for how many workers
         self._reasons: dict[str, str] = {}
         self._next = 0.0
 
     def begin(self, key: str, workers: int) -> None:
         """An attempt (`TrialJob.key`) asks for so many workers."""
-        self._since[key], self._workers[key] = self._clock(), workers
+        self._asked[key] = self._clock(), workers
 
     def end(self, key: str) -> None:
         """It has its workers, or has ended."""
-        self._since.pop(key, None)
-        self._workers.pop(key, None)
+        self._asked.pop(key, None)
         self._reasons.pop(key, None)
 
     def poll(self, running: Collection[int], up: Callable[[], Collection[str]]) -> None:
@@ -45,25 +43,25 @@ class StartWatch:
             up: returns the attempts whose workers are up.
         """
         now = self._clock()
-        late = [key for key, since in self._since.items() if now - since >= PATIENCE_S]
+        late = {k: asked for k, asked in self._asked.items() if now - asked[0] >= PATIENCE_S}
         if not late or now < self._next:
             return
         self._next = now + _POLL_S
-        arrived = up()
-        for key in late:
-            trial, reason = key.rpartition(".")[0], self._reason(running, self._workers[key])
+        arrived, waits = up(), self._waits(running)
+        for key, (since, workers) in late.items():
+            trial = key.rpartition(".")[0]
+            reason = waits.format(self._capacity.placement.request_of(workers))
             if key in arrived:
                 if key in self._reasons:
-                    self._say(f"{trial} has its workers after {now - self._since[key]:.0f} s")
+                    self._say(f"{trial} has its workers after {now - since:.0f} s")
                 self.end(key)
             elif self._reasons.get(key) != reason:
                 self._reasons[key] = reason
                 self._say(f"{trial} {reason}")
 
-    def _reason(self, running: Collection[int], workers: int) -> str:
-        needed = self._capacity.placement.request_of(workers)
-        fits = sum(running) <= self._capacity.worker_slots()
+    def _waits(self, running: Collection[int]) -> str:
+        """Why attempts wait; `{}` stands for what an attempt needs."""
         nodes = f"the cluster has {describe_nodes(self._capacity.nodes())}"
-        if fits:
-            return f"waits for its workers to start: {needed}; {nodes}"
-        return f"waits for a machine: it needs {needed}, but {nodes}"
+        if sum(running) <= self._capacity.worker_slots():
+            return f"waits for its workers to start: {{}}; {nodes}"
+        return f"waits for a machine: it needs {{}}, but {nodes}"
