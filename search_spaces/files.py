@@ -9,6 +9,9 @@ import stat
 from pathlib import Path
 from typing import Any
 
+_LARGEST = 4 * 2**30
+"""Bytes. A trial of ten million reports has half of it."""
+
 
 def read_regular(path: Path | str, start: int = 0, size: int = -1) -> bytes:
     """The content of a file from a byte on; never waits, as opening a named pipe would.
@@ -19,7 +22,7 @@ def read_regular(path: Path | str, start: int = 0, size: int = -1) -> bytes:
         size: largest number of bytes to read; -1: all.
 
     Raises:
-        OSError: it is missing, a loop of links, or not a regular file.
+        OSError: it is missing, a loop of links, not a regular file, or larger than a record can be.
     """
     # half the time of `open`: a sweep has thousands of small files
     file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -29,6 +32,8 @@ def read_regular(path: Path | str, start: int = 0, size: int = -1) -> bytes:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
         if not stat.S_ISREG(found.st_mode):
             raise OSError(errno.EINVAL, "not a regular file", str(path))
+        if size < 0 and found.st_size - start > _LARGEST:
+            raise OSError(errno.EINVAL, f"too large: {found.st_size} bytes", str(path))
         return _read(file, start, size, found.st_size)
     finally:
         os.close(file)

@@ -29,6 +29,7 @@ _LINE = re.compile(
     rb'"chain":"([0-9a-f]{8})"}\s*\Z',
     re.DOTALL,
 )
+_OPENING = b'{"step":'
 _TAIL_BYTES = 64
 
 
@@ -221,11 +222,20 @@ def _follow_unchained(chain: ReportChain, line: bytes) -> str | None:
     """Add a line of a version without chains, unless it is torn."""
     if _TAIL.search(line, max(0, len(line) - _TAIL_BYTES)):
         return "is damaged, or of another trial"
+    if not _is_beginning(line):
+        return "is not readable: it is no report, nor the beginning of one"
     if line.endswith(b"}") and json_is_intact(line):
         chain.lines.append(line)
         if place := _PLACE.match(line):
             chain.last_step = max(int(place[1]), chain.last_step or int(place[1]))
     return None
+
+
+def _is_beginning(line: bytes) -> bool:
+    """Whether a line may be what a writer left when it was killed, or the machine lost power: the
+    beginning of a report, or zeros."""
+    text = line.rstrip(b"\0")
+    return text.startswith(_OPENING) or _OPENING.startswith(text)
 
 
 def _chained(report: Report, trial_id: str, previous: str) -> tuple[str, str]:

@@ -22,6 +22,8 @@ T = TypeVar("T", str, bytes)
 
 DISK_FULL_ERRNOS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 """Disk full, quota reached, file size limit reached."""
+_FEW_INODES = 16
+"""Temporary files that were deleted after the error have given some back."""
 
 
 @retry_io
@@ -57,11 +59,15 @@ def storage_error(error: OSError, path: object = None, size: int | None = None) 
         size: bytes that were to be written.
     """
     place = path or error.filename or "storage"
-    needed = "" if size is None else f" for {size} bytes"
-    if isinstance(path, Path) and error.errno in DISK_FULL_ERRNOS:
-        needed += f" ({free_bytes(path.parent)} free, without quotas)"
-    said = os.strerror(error.errno or 0)
-    return UserError(f"{place}: {said}{needed}; {ADVICE[error.errno or 0]}, then run tune resume")
+    problem, advice = os.strerror(error.errno or 0), ADVICE[error.errno or 0]
+    if size is not None:
+        problem += f" for {size} bytes"
+    if error.errno in DISK_FULL_ERRNOS and isinstance(place, str | Path) and os.path.isabs(place):
+        free, few_inodes = free_space(Path(place).parent)
+        problem += f" ({free})"
+        if error.errno == errno.ENOSPC and few_inodes:
+            advice = "delete some files"
+    return UserError(f"{place}: {problem}; {advice}, then run tune resume")
 
 
 def durable(write: Callable[[Path, T], None]) -> Callable[[Path, T], None]:
@@ -169,8 +175,22 @@ def _write_all(file: int, data: bytes) -> None:
 
 def free_bytes(folder: Path) -> int:
     """Free bytes on the file system of a folder, which need not exist yet."""
-    existing = next(p for p in [folder, *folder.parents] if p.exists())
-    return shutil.disk_usage(existing).free
+    return shutil.disk_usage(_existing(folder)).free
+
+
+def free_space(folder: Path) -> tuple[str, bool]:
+    """What is free on the file system of a folder, in words, and whether few inodes are.
+
+    A file system without a free inode takes no new file, however many bytes are free.
+    """
+    found = os.statvfs(_existing(folder))
+    few_inodes = found.f_files > 0 and found.f_favail < _FEW_INODES
+    inodes = f", {found.f_favail} of {found.f_files} inodes" if few_inodes else ""
+    return f"{free_bytes(folder)} bytes{inodes} free, without quotas", few_inodes
+
+
+def _existing(folder: Path) -> Path:
+    return next(p for p in [folder, *folder.parents] if p.exists())
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from results.checkpoints.commit import MANIFEST, Manifest
-from results.storage.atomic import DISK_FULL_ERRNOS, free_bytes
+from results.storage.atomic import DISK_FULL_ERRNOS, free_space
 from results.trial_paths import TrialPaths
 
 T = TypeVar("T")
@@ -68,7 +68,7 @@ def retry_when_full(write: Callable[[], T], paths: TrialPaths, step: int, wait_s
 
 def _needed_and_free(paths: TrialPaths) -> str:
     """Size of the newest checkpoint, and free bytes."""
-    free = f"{free_bytes(paths.checkpoints)} bytes are free in {paths.checkpoints}"
+    free = f"{paths.checkpoints} has {free_space(paths.checkpoints)[0]}"
     needed = _size(paths.newest_checkpoint())
     return free if needed is None else f"the one before has {needed} bytes, {free}"
 

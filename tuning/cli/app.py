@@ -16,6 +16,7 @@ import typer
 
 from search_spaces.errors import UserError, suggest
 from tuning.cli.formatting import echo, shown
+from tuning.cli.output import guarded_output
 
 COMMANDS = {
     "init": "tuning.cli.run.init",
@@ -154,7 +155,8 @@ def main(*, may_hand_over: bool = True) -> None:
             if (code := hand_over(sys.argv[1:])) is not None:
                 sys.exit(code)
         command = next((a for a in sys.argv[1:] if not a.startswith("-")), None)
-        make_app([command] if command in COMMANDS else COMMANDS)(prog_name="tune")
+        with guarded_output(command):
+            make_app([command] if command in COMMANDS else COMMANDS)(prog_name="tune")
     except OSError as e:
         if e.errno not in ADVICE or (e.errno == errno.EACCES and not e.filename):  # not a file
             raise

@@ -57,9 +57,8 @@ def test_disk_full_retries_until_there_is_room(tmp_path: Path) -> None:
     assert said.startswith(
         "checkpoint of step 2: the disk is full, the one before has 5000 bytes, "
     )
-    assert said.endswith(
-        f"bytes are free in {tmp_path / 'checkpoints'}; waiting up to 600 s for free space"
-    )
+    assert f"{tmp_path / 'checkpoints'} has " in said
+    assert said.endswith("waiting up to 600 s for free space")
     assert told == "[1, 2] [1.0, 2.0, 4.0]"
     assert newest_checkpoint(tmp_path).step == 2
 

@@ -1,0 +1,1 @@
+"""Classes of inputs and faults that once went wrong: one file a class."""
