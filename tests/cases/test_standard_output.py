@@ -16,7 +16,7 @@ try:
     with guarded_output(sys.argv[1]):
         for _ in range(3):
             try:
-                sys.stdout.write("größe" * 10_000)
+                sys.stdout.write("gr\\xf6\\xdfe" * 10_000)
                 sys.stdout.flush()
             except UserError:
                 pass  # as some libraries do

@@ -24,6 +24,9 @@ FOREIGN_COMMANDS = (
 
 CONFORMANCE = "tests/tuning/search/test_optuna_conformance.py"
 
+OUTPUT = "tests/cases/test_standard_output.py"
+UNREADABLE = "tests/cases/test_unreadable_records.py"
+
 HOSTILE_ROWS: dict[str, Row] = {
     # A. Errors inside callbacks of Ray Tune, storage that fails, a driver that is stuck.
     "A1": Row(
@@ -240,5 +243,19 @@ HOSTILE_ROWS: dict[str, Row] = {
         "tests/tuning/search/test_searchers.py::test_mfgp_avoids_a_region_whose_values_are_huge",
         "tests/tuning/search/test_searchers.py::test_searcher_of_one_metric_refuses_several",
         "tests/search_spaces/domains/test_domain.py::test_invalid_arguments_are_refused",
+    ),
+    # L. Outputs, folders and files that are not what they should be.
+    "L1": row_of_tests(
+        "stdout full, its reader gone, a terminal without Unicode",
+        f"{OUTPUT}::test_command_names_a_full_stdout",
+        f"{OUTPUT}::test_session_goes_on_without_stdout",
+        f"{OUTPUT}::test_ascii_terminal_gets_escapes",
+    ),
+    "L2": row_of_tests(
+        "records garbled as a whole, too large to be read; no inode left",
+        f"{UNREADABLE}::test_reports_in_another_form_are_damage",
+        f"{UNREADABLE}::test_torn_line_is_none",
+        f"{UNREADABLE}::test_file_larger_than_a_record_can_be_is_damage",
+        f"{UNREADABLE}::test_lack_of_inodes_is_named",
     ),
 }
