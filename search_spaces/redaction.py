@@ -145,6 +145,12 @@ def redact(text: str) -> str:
     return redact_bytes(text.encode("utf-8", "surrogatepass")).decode("utf-8", "surrogatepass")
 
 
+@lru_cache(maxsize=4096)
+def redact_name(name: str) -> str:
+    """`redact` of a name that a training loop repeats; secrets are those of its first time."""
+    return redact(name)
+
+
 def redact_bytes(text: bytes, hidden: Sequence[bytes] | None = None) -> bytes:
     """Replace `hidden` (default: `secrets()`), webhooks and passwords in addresses with `***`."""
     for secret in secrets() if hidden is None else hidden:
@@ -168,8 +174,8 @@ def redact_file(file: Path) -> None:
 
 
 def redacted(values: Mapping[str, object]) -> dict[str, object]:
-    """A copy of plain data with the secrets in its values hidden; numbers stay unchanged."""
-    return {key: _redacted(key, value) for key, value in values.items()}
+    """A copy of plain data with the secrets in names and texts hidden; numbers stay unchanged."""
+    return {redact(key): _redacted(key, value) for key, value in values.items()}
 
 
 def holds_secret(key: str, value: object) -> bool:
@@ -183,7 +189,7 @@ def _redacted(key: str, value: object) -> Any:
     if isinstance(value, str):
         return HIDDEN if looks_secret(key) and value else redact(value)
     if isinstance(value, Mapping):
-        return {name: _redacted(str(name), one) for name, one in value.items()}
+        return {redact(str(name)): _redacted(str(name), one) for name, one in value.items()}
     if isinstance(value, list | tuple):
         return [_redacted(key, one) for one in value]
     return value if isinstance(value, int | float | None) else redact(str(value))

@@ -12,6 +12,7 @@ from results.checkpoints.checkpoint_times import append_time
 from results.checkpoints.cleanup import quarantine_damaged, remove_leftovers
 from results.checkpoints.commit import Checkpoint, Manifest, verify
 from results.records.reports import Report, ReportWriter
+from search_spaces.redaction import redact_name
 from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
 from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restore_newest
@@ -251,7 +252,7 @@ class Worker:
         self.heartbeat()
         if step <= self._last_step:
             raise ValueError(f"steps must increase: reported {step} after {self._last_step}")
-        metrics = {name: as_number(name, value) for name, value in metrics.items()}
+        metrics = {redact_name(name): as_number(name, value) for name, value in metrics.items()}
         self._last_step = step
         self.saver.wait()  # the checkpoint of an earlier report comes first
         report = Report(

@@ -5,12 +5,13 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
+from results.analysis.leaderboard import TrialSummary
 from results.analysis.pareto import cost
-from results.analysis.selection import rank_candidates
+from results.analysis.selection import rank_candidates, select_winner
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import Report, TrialRecord, read_trials_with_reports
@@ -34,7 +35,7 @@ class SweepSummary:
     Attributes:
         name: of the sweep; its path if several sweeps have this name.
         trials: number of finished or paused trials.
-        winner: None if no trial has a value. With several objectives, by the sweep's own rule.
+        winner: see `select_winner`; None if no trial has a value.
         front: number of trials on the Pareto front, with several objectives.
         cost: worker-seconds of all attempts; one that has not ended counts to the newest report.
     """
@@ -97,12 +98,11 @@ def _read(paths: SweepPaths, name: str) -> SweepSummary:
     reports = [report for _, of_trial in trials for report in of_trial]
     newest = max((r.time for r in reports), default=0.0)
     records = [_until(record, newest) for record, _ in trials]
-    board = [summarize(*trial, spec.metric, spec.mode) for trial in trials]
-    good = [e for e in board if e.value is not None and e.record.eligible]
-    best, front = next(iter(rank_trials(good, spec.mode)), None), 1
-    if len(spec.objectives) > 1 and good:
-        leaders = rank_candidates(paths, spec, spec.select)
-        best, front = leaders[0], len(leaders)
+    best, front = None, 1
+    with suppress(UserError):  # no trial has a value
+        best = select_winner(paths, spec, trials).line
+        if len(spec.objectives) > 1:
+            front = len(rank_candidates(paths, spec, spec.select, trials))
     return SweepSummary(
         name,
         spec,

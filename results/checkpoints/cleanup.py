@@ -13,6 +13,7 @@ from results.checkpoints.commit import (
     DAMAGED,
     Checkpoint,
     CheckpointError,
+    binding_of,
     commit,
     create_staging,
     staging_folder,
@@ -104,7 +105,8 @@ def copy_checkpoint(paths: TrialPaths, donor: Checkpoint) -> None:
     for step in paths.checkpoint_steps():
         if step > donor.step:
             _discard(paths.checkpoint(step))
-    commit(folder, paths.checkpoint(donor.step), step=donor.step)
+    binding = binding_of(paths, f"{donor.folder.parents[1].name} at step {donor.step}")
+    commit(folder, paths.checkpoint(donor.step), step=donor.step, binding=binding)
 
 
 def _is_intact(folder: Path, *, hashes: bool) -> bool:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path, PurePosixPath
 
 import psutil
@@ -28,9 +29,11 @@ from results.checkpoints.streaming_hash import (
     is_hash_sidecar,
     pop_hash_sidecar,
 )
+from results.records.trial import read_trial
 from results.storage.atomic import fsync_dir, write_atomic
 from results.storage.fault_injection import fault_point
 from results.trial_paths import TrialPaths
+from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 
 log = logging.getLogger(__name__)
@@ -42,13 +45,40 @@ _THREADS = 4
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
+class Binding(BaseModel):
+    """Whose checkpoint it is.
+
+    Attributes:
+        trial: id.
+        identity: digest of its code, data, configuration and seed, see `TrialRecord`; empty if its
+            record has none.
+        copied_from: trial and step whose weights it took over, in words; empty for its own.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    trial: str
+    identity: str = ""
+    copied_from: str = ""
+
+    def matches(self, other: Binding) -> bool:
+        """Whether both are of one trial, or of two that compute the same."""
+        if self.identity and other.identity:
+            return self.identity == other.identity
+        return self.trial == other.trial
+
+
 class Manifest(BaseModel):
-    """`manifest.json`: the step, and every file by its POSIX path inside the folder."""
+    """`manifest.json`: the step, and every file by its POSIX path inside the folder.
+
+    `binding` is None for what is no trial's, and for checkpoints that an older version wrote.
+    """
 
     model_config = ConfigDict(frozen=True)
 
     step: int
     files: dict[str, FileEntry]
+    binding: Binding | None = None
 
 
 @dataclass(frozen=True)
@@ -88,7 +118,16 @@ def create_staging(folder: Path) -> None:
     fault_point("checkpoint:opened")
 
 
-def commit(folder: Path, final: Path, *, step: int) -> Manifest:
+def binding_of(paths: TrialPaths, copied_from: str = "") -> Binding:
+    """The binding of a trial's checkpoints; without the identity if its record is not readable."""
+    try:
+        identity = read_trial(paths).identity
+    except UserError:
+        identity = ""
+    return Binding(trial=paths.root.name, identity=identity, copied_from=copied_from)
+
+
+def commit(folder: Path, final: Path, *, step: int, binding: Binding | None = None) -> Manifest:
     """Make everything in a folder durable, and rename it to its final name.
 
     A crash before the rename leaves `final` unchanged. An existing `final` (the step was
@@ -98,8 +137,9 @@ def commit(folder: Path, final: Path, *, step: int) -> Manifest:
     Args:
         folder: complete, on the same file system as `final`; does not exist afterwards.
         final: the folder that readers look for.
+        binding: whose checkpoint it is; None for another folder.
     """
-    manifest = Manifest(step=step, files=sync_and_hash(folder))
+    manifest = Manifest(step=step, files=sync_and_hash(folder), binding=binding)
     fault_point("checkpoint:folders-synced")
     write_atomic(folder / MANIFEST, manifest.model_dump_json(indent=1).encode())
     final.parent.mkdir(parents=True, exist_ok=True)
@@ -248,10 +288,12 @@ def _compare(folder: Path, name: str, entry: FileEntry, hashes: bool) -> str | N
 
 def verify_all(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
     """Verify every committed checkpoint of a trial, newest first."""
+    own = binding_of(paths)
     for step in reversed(paths.checkpoint_steps()):
         folder = paths.checkpoint(step)
         try:
             manifest = verify(folder)
+            require_own(folder, manifest, own)
         except CheckpointError as e:
             yield e
             continue
@@ -259,6 +301,19 @@ def verify_all(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
             yield Checkpoint(step, folder, manifest)
         else:
             yield CheckpointError(folder, f"{MANIFEST} is of step {manifest.step}")
+
+
+def require_own(folder: Path, manifest: Manifest, own: Binding) -> None:
+    """Raise `CheckpointError` for another trial's checkpoint; say once if it may be one."""
+    if manifest.binding is None:
+        _say_unbound(str(folder.parents[2]))
+    elif not manifest.binding.matches(own):
+        raise CheckpointError(folder, f"is a checkpoint of another trial, {manifest.binding.trial}")
+
+
+@cache
+def _say_unbound(trials: str) -> None:
+    log.warning("%s: checkpoints of an older version, which do not say whose they are", trials)
 
 
 def _rename_over(folder: Path, final: Path) -> None:

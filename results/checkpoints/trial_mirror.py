@@ -183,7 +183,8 @@ class TrialMirror:
             self._objects.rename(f"{name}/{MANIFEST}", f"{name}/{_DAMAGED}")
             return False
         self._merge(checkpoint, paths)
-        commit(folder, paths.checkpoint(checkpoint.step), step=checkpoint.step)
+        step = checkpoint.step
+        commit(folder, paths.checkpoint(step), step=step, binding=manifest.binding)
         log.warning("checkpoint of step %d fetched from %s", checkpoint.step, self._objects.address)
         return True
 

@@ -167,6 +167,16 @@ def read_stages(paths: PipelinePaths) -> StageRecords:
         ) from e
 
 
+def original_of(paths: PipelinePaths) -> Path | None:
+    """The folder of which a pipeline's is a copy; None if it is none, or it was moved."""
+    records = read_stages(paths)
+    for place in map(Path, records.places):
+        there = place.is_dir() and not paths.root.samefile(place)
+        if there and read_stages(PipelinePaths(place)).identity == records.identity:
+            return place
+    return None
+
+
 def write_stages(paths: PipelinePaths, records: StageRecords) -> None:
     """Write `stages.json` atomically."""
     text = json.dumps(asdict(records), indent=1)

@@ -30,7 +30,10 @@ function drawNow(element, figure) {
   const least = figure.layout.meta && figure.layout.meta.min_width;
   if (least) element.style.minWidth = `${least}px`;
   if (figure.layout.height) element.style.height = `${figure.layout.height}px`;
-  const config = {displaylogo: false, responsive: true, displayModeBar: touched.matches ? false : "hover"};
+  const config = {
+    displaylogo: false, responsive: true, displayModeBar: touched.matches ? false : "hover",
+    showSendToCloud: false, plotlyServerURL: "",  // the button uploads the data of the plot
+  };
   Plotly.react(element, figure.data, themed(figure.layout), config);
 }
 

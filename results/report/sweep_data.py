@@ -60,6 +60,7 @@ class SweepData:
         environments: of some of the trials.
         searcher: name of the one that `auto` chose, from the caller; else that of the sweep file.
         commit: of the code at the newest session, from the caller; empty if it is not known.
+        sessions: when each began, in Unix seconds, from the caller.
         others: for each further objective, the sweep as if that were the only one.
         is_one_of_several: whether this is the view of one objective of several.
     """
@@ -76,6 +77,7 @@ class SweepData:
     environments: list[Environment] = field(default_factory=list)
     searcher: str = ""
     commit: str = ""
+    sessions: tuple[float, ...] = ()
     others: list[SweepData] = field(default_factory=list)
     is_one_of_several: bool = False
 

@@ -67,18 +67,29 @@ def winner(data: SweepData) -> list[str]:
         f"Winner: {first.record.id}, {_values(data, first)} at step {first.step} ({params}).",
         f"Why: {data.selection.why}.",
     ]
-    others = [e for e in data.ranked if e.record.id != first.record.id]
-    if others and not data.others:
-        gap = abs((first.value or 0.0) - (others[0].value or 0.0))
-        rival = others[0].record.id
-        difference = f"a difference of {gap:.3g}" if gap else "the same value"
-        lines.append(f"Second is {rival} with {number(others[0].value)}: {difference}.")
+    lines += _second(data, first)
     if not data.selection.confirmed:
         lines.append(
             f"The best of many noisy values is biased: measure it again with "
             f"tune best {data.spec.name} --confirm 3."
         )
     return lines
+
+
+def _second(data: SweepData, first: TrialSummary) -> Iterator[str]:
+    """The trial after the winner, by the values that decided, of a single objective."""
+    if data.others:
+        return
+    values = [(e.record.id, e.value or 0.0) for e in data.ranked if e.record.id != first.record.id]
+    best = first.value or 0.0
+    if data.selection and data.selection.confirmed and (made := data.confirmation):
+        best, *means = (m.means[data.spec.metric] for m in made.front)
+        values = list(zip((m.trial for m in made.front[1:]), means, strict=True))
+    if values:
+        rival, value = values[0]
+        gap = abs(best - value)
+        difference = f"a difference of {gap:.3g}" if gap else "the same value"
+        yield f"Second is {rival} with {number(value)}: {difference}."
 
 
 def sections(data: SweepData) -> Iterator[PageSection]:
@@ -102,9 +113,9 @@ def sections(data: SweepData) -> Iterator[PageSection]:
 
 
 def _workers(data: SweepData) -> PageSection:
-    share = idle_share([record for record, _ in data.trials])
+    share = idle_share(data)
     notes = ["A row is a group of workers, found from the times of the attempts."]
-    notes.append(f"They wait for a trial in {share:.0%} of the time, up to their last one.")
+    notes.append(f"They wait for a trial in {share:.0%} of a session's time, up to their last one.")
     return PageSection("Workers by trial", notes, workers_figure(data))
 
 

@@ -173,6 +173,18 @@ def _write_all(file: int, data: bytes) -> None:
         data = data[os.write(file, data) :]
 
 
+def quarantine_file(path: Path) -> Path | None:
+    """Rename a damaged file or folder to a free name; None if it does not exist."""
+    for number in range(1, 10_000):
+        kept = path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else ""))
+        if not os.path.lexists(kept):
+            break
+    if not os.path.lexists(path):
+        return None
+    os.replace(path, kept)
+    return kept
+
+
 def free_bytes(folder: Path) -> int:
     """Free bytes on the file system of a folder, which need not exist yet."""
     return shutil.disk_usage(_existing(folder)).free

@@ -28,6 +28,8 @@ POINTS: frozenset[str] = frozenset(
         *(f"{f}:{at}" for f in _REPLACED for at in ("written", "synced", "renamed", "durable")),
         *(f"{f}:{at}" for f in _APPENDED for at in ("written", "durable")),
         "study.journal:written",
+        "mlflow.db:migrated",
+        "mlflow.db:renamed",
         # a checkpoint, in the order of its writing
         "checkpoint:opened",
         "checkpoint:local",

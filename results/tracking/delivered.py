@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from dataclasses import asdict
@@ -18,23 +17,20 @@ log = logging.getLogger(__name__)
 
 
 class Delivered:
-    """What was delivered to one destination. A lost file costs queries to the sink, no data.
+    """What was delivered to the sweep's run. A lost file costs queries to the sink, no data."""
 
-    Args:
-        destination: identifies the sink; deliveries to other sinks do not count.
-    """
-
-    def __init__(self, paths: SweepPaths, destination: str) -> None:
+    def __init__(self, paths: SweepPaths) -> None:
         self._paths = paths
-        self._destination = hashlib.sha256(destination.encode()).hexdigest()[:16]
-        self._trials: dict[str, str] = {}
-        self.ending: Ending | None = None
-        self._saved = ""
         raw = self._load()
-        if raw.get("destination") == self._destination:
-            self._trials = raw["trials"]
-        if raw.get("ending"):
-            self.ending = Ending(**raw["ending"])
+        self._trials: dict[str, str] = raw.get("trials", {})
+        self._run: str | None = raw.get("run")
+        self.ending = Ending(**raw["ending"]) if raw.get("ending") else None
+        self._saved = ""
+
+    def bind(self, run: str) -> None:
+        """Forget what was delivered to another run: in a lost database, or of a folder's copy."""
+        if run != self._run:
+            self._run, self._trials = run, {}
 
     def has(self, record: TrialRecord) -> bool:
         """Whether a trial that has ended was delivered in its present state."""
@@ -48,7 +44,7 @@ class Delivered:
     def save(self) -> None:
         """Write the file if its content changed; a failure is a warning."""
         ending = asdict(self.ending) if self.ending else None
-        raw = {"destination": self._destination, "trials": self._trials, "ending": ending}
+        raw = {"run": self._run, "trials": self._trials, "ending": ending}
         text = json.dumps(raw)
         if text != self._saved:
             try:

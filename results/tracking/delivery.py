@@ -45,6 +45,10 @@ class Sink(Protocol):
     delivered before; the sink stores it once.
     """
 
+    @property
+    def run_id(self) -> str:
+        """Identifies the sweep's own run, which is new if the sink has nothing of the sweep."""
+
     def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
         """Bring a trial up to date; `reports` are those that may be new."""
 
@@ -69,8 +73,7 @@ def mlflow_tracker(
 ) -> Delivery:
     """Delivery of a sweep to MLflow; for the arguments see `results.tracking.mlflow.runs.Runs`."""
     open_runs = partial(Runs, uri, artifact_root, experiment, facts, fence)
-    name, destination = f"MLflow at {redact(uri)}", f"{uri} {experiment}"
-    return Delivery(paths, open_runs, name, destination, fence, winner)
+    return Delivery(paths, open_runs, f"MLflow at {redact(uri)}", fence, winner)
 
 
 class Delivery:
@@ -79,7 +82,6 @@ class Delivery:
     Args:
         open_sink: creates the sink, in the thread; called again after each failure.
         name: of the sink, for messages.
-        destination: identifies the sink; each sink has its own list of delivered trials.
         fence: checked before writes; after an `OwnershipLostError` nothing more is delivered.
         winner: whose model is logged when the sweep is done.
     """
@@ -89,14 +91,13 @@ class Delivery:
         paths: SweepPaths,
         open_sink: Callable[[], Sink],
         name: str,
-        destination: str,
         fence: Fence = UNFENCED,
         winner: ReadWinner = no_winner,
     ) -> None:
         self._paths, self._open_sink, self._name = paths, open_sink, name
         self._winner = winner
         self._fence = fence
-        self._delivered = Delivered(paths, destination)
+        self._delivered = Delivered(paths)
         self._sink: Sink | None = None
         self._positions: dict[str, int] = {}
         self._pending = set(paths.trial_ids())
@@ -168,7 +169,7 @@ class Delivery:
             False when something failed and has to be delivered again.
         """
         try:
-            self._sink = self._sink or self._open_sink()
+            self._sink = self._sink or self._open_bound()
             for trial_id in sorted(self._pending):
                 if self._is_abandoned:
                     return False
@@ -191,6 +192,11 @@ class Delivery:
         finally:
             self._save()
         return True
+
+    def _open_bound(self) -> Sink:
+        sink = self._open_sink()
+        self._delivered.bind(sink.run_id)
+        return sink
 
     def _save(self) -> None:
         with contextlib.suppress(OwnershipLostError):  # another driver owns the file now

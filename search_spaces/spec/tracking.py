@@ -21,7 +21,10 @@ class TrackingSpec(Section):
         None, description="Tracking server, ${ENV} allowed; default: a database in storage."
     )
     experiment: str | None = Field(
-        None, description="Experiment's name; default: the sweep's, or the pipeline's."
+        None,
+        min_length=1,
+        max_length=500,
+        description="Experiment's name; default: the sweep's, or the pipeline's.",
     )
     log_model: Literal["none", "winner"] = Field(
         "none", description="winner: log the weights of the winner as a model, at the sweep's end."

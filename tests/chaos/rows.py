@@ -18,6 +18,7 @@ FENCING = "tests/tuning/sweep_dir/test_fencing.py"
 REPAIR = "tests/tuning/sweep_dir/test_repair.py"
 FULL = "tests/tuning/sweep_dir/test_full_disk.py"
 TRACKING = "tests/results/tracking/test_delivery.py"
+MLFLOW = "tests/cases/test_mlflow.py"
 SWEEP = "tests/tuning/controller/test_sweep.py"
 PREEMPTION = "tests/trainables/runtime/test_preemption.py"
 
@@ -176,6 +177,12 @@ ROWS = {
         "tests/trainables/checkpointing/test_uploads.py::test_mirror_restores_a_lost_trial_folder",
         "tests/tuning/sweep_dir/test_record_mirror.py::test_lost_sweep_resumes_from_its_mirror",
         "tests/ray/test_mirror_restore.py::test_sweep_continues_from_its_mirror",
+    ),
+    "mlflow": row_of_tests(
+        "killed while MLflow's database is made; an unreadable one",
+        f"{MLFLOW}::test_killed_first_delivery_leaves_a_whole_database_or_none",
+        f"{MLFLOW}::test_two_first_deliveries_at_once_make_one_database",
+        f"{MLFLOW}::test_unreadable_database_of_a_storage_is_set_aside_and_filled_again",
     ),
     "folders": Row("sweep folders damaged at random", numbered, bad_input.damaged_folders),
     "fuzz": Row("sweep files changed at random", numbered, bad_input.mutated_files),

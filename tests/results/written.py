@@ -5,7 +5,7 @@ from pathlib import Path
 
 from results.analysis.confirmation import ConfirmedTrial, Remeasurement
 from results.analysis.replicates import replicate_id
-from results.checkpoints.commit import commit, create_staging, staging_folder
+from results.checkpoints.commit import binding_of, commit, create_staging, staging_folder
 from results.checkpoints.streaming_hash import write_hashed
 from results.paths import SweepPaths
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
@@ -55,7 +55,7 @@ def write_checkpoint(
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         data = content.encode() if isinstance(content, str) else content
         write_hashed(folder / name, [memoryview(data)])
-    commit(folder, paths.checkpoint(step), step=step)
+    commit(folder, paths.checkpoint(step), step=step, binding=binding_of(paths))
     return paths.checkpoint(step)
 
 

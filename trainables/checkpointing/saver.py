@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from results.checkpoints.checkpoint_times import append_time
 from results.checkpoints.cleanup import prune
-from results.checkpoints.commit import commit, create_staging, staging_folder
+from results.checkpoints.commit import binding_of, commit, create_staging, staging_folder
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
 from trainables.checkpointing.disk_full import T, retry_when_full
@@ -188,8 +188,10 @@ class Saver:
         job = self._job
         if job.superseded:
             raise Superseded(f"attempt {job.attempt} was superseded by a newer one")
-        final = job.paths.checkpoint(step)
-        made = self._retry_when_full(lambda: commit(folder, final, step=step), step)
+        final, binding = job.paths.checkpoint(step), binding_of(job.paths)
+        made = self._retry_when_full(
+            lambda: commit(folder, final, step=step, binding=binding), step
+        )
         append_time(job.paths, job.attempt, "save", time.perf_counter() - began, made)
         self._uploads.add(step)
 

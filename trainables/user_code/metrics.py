@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from results.trial_paths import TrialPaths
+from search_spaces.redaction import redact_name
 from trainables.job import as_number
 
 
@@ -13,7 +14,7 @@ def flat_numbers(reported: Mapping[str, Any], metric: str) -> dict[str, float]:
     """The numbers of a report by name; those of nested mappings as `outer/inner`, as Ray Tune does.
 
     Numbers are those of Python and numpy, and tensors without dimensions. Other values are left
-    out.
+    out, and secrets in names struck out.
 
     Raises:
         TypeError: `metric`, the sweep's, is not a number.
@@ -21,7 +22,7 @@ def flat_numbers(reported: Mapping[str, Any], metric: str) -> dict[str, float]:
     numbers = {}
     for name, value in _flat(reported):
         try:
-            numbers[name] = as_number(name, value)
+            numbers[redact_name(name)] = as_number(name, value)
         except TypeError:
             if name == metric:
                 raise

@@ -21,7 +21,7 @@ from search_spaces.spec.user_code import UserCodeSpec
 from trainables.config import Problem
 from trainables.user_code import loader
 from trainables.user_code.frames import note_user_lines, user_lines
-from trainables.user_code.ray_train_checkpoints import newest_first
+from trainables.user_code.ray_train_checkpoints import newest_first, verify_kept
 
 if TYPE_CHECKING:
     import torch
@@ -81,7 +81,7 @@ def _checkpoints(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
     yield from verify_all(paths)
     for kept in newest_first(paths, paths.ray_train_attempts()):
         try:
-            manifest = verify(kept.folder, manifest=paths.ray_train_manifest(kept.folder))
+            manifest = verify_kept(paths, kept)
         except CheckpointError as e:
             yield e
         else:

@@ -16,7 +16,15 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from results.checkpoints.commit import DAMAGED, CheckpointError, Manifest, sync_and_hash, verify
+from results.checkpoints.commit import (
+    DAMAGED,
+    CheckpointError,
+    Manifest,
+    binding_of,
+    require_own,
+    sync_and_hash,
+    verify,
+)
 from results.storage.atomic import write_atomic
 from results.trial_paths import TrialPaths
 from trainables.job import TrialJob
@@ -45,7 +53,7 @@ def add_manifest(paths: TrialPaths, folder: Path, step: int) -> None:
         if target.exists():
             return
         try:
-            manifest = Manifest(step=step, files=sync_and_hash(folder))
+            manifest = Manifest(step=step, files=sync_and_hash(folder), binding=binding_of(paths))
         except FileNotFoundError:
             return
         if manifest.files:
@@ -117,10 +125,21 @@ def newest_first(paths: TrialPaths, attempts: Iterable[Path]) -> list[KeptCheckp
     return [KeptCheckpoint(key[0], key[3]) for key in sorted(found, reverse=True)]
 
 
+def verify_kept(paths: TrialPaths, found: KeptCheckpoint) -> Manifest:
+    """Compare a checkpoint with its manifest.
+
+    Raises:
+        CheckpointError: it is not intact, or another trial's.
+    """
+    manifest = verify(found.folder, manifest=paths.ray_train_manifest(found.folder))
+    require_own(found.folder, manifest, binding_of(paths))
+    return manifest
+
+
 def _is_intact(paths: TrialPaths, found: KeptCheckpoint) -> bool:
     """Whether every byte is as it was written; a damaged checkpoint is renamed."""
     try:
-        verify(found.folder, manifest=paths.ray_train_manifest(found.folder))
+        verify_kept(paths, found)
     except CheckpointError as e:
         aside = paths.ray_train / f"{found.folder.name}{DAMAGED}"
         shutil.rmtree(aside, ignore_errors=True)

@@ -12,7 +12,7 @@ from rich.text import Text
 from results.analysis.cost import cost_shares
 from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.analysis.replicates import base_trial_id
-from results.analysis.selection import Trial, rank_candidates, select_winner
+from results.analysis.selection import Selection, Trial, rank_candidates, select_winner
 from results.paths import SweepPaths
 from results.records.failures import same_cause
 from results.records.trial import TrialRecord, TrialState
@@ -42,9 +42,9 @@ def leaders(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial] | None =
     try:
         if len(spec.objectives) > 1:
             return [e.record.id for e in rank_candidates(paths, spec, spec.select, trials)]
-        return [select_winner(paths, spec, trials).line.record.id]
     except UserError:
         return []
+    return [best.line.record.id] if (best := winner(paths, spec, trials)) else []
 
 
 def _means(board: Sequence[TrialSummary]) -> dict[str, str]:
@@ -73,10 +73,12 @@ def print_summary(run: SweepController, console: Console) -> None:
         console.print(line, soft_wrap=True)
 
 
-def winner(paths: SweepPaths, spec: SweepSpec) -> TrialSummary | None:
-    """The winner so far, by the sweep's selection rule; None while no trial has a value."""
+def winner(
+    paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial] | None = None
+) -> Selection | None:
+    """The winner so far, see `select_winner`; None while no trial has a value."""
     try:
-        return select_winner(paths, spec).line
+        return select_winner(paths, spec, trials)
     except UserError:
         return None
 
@@ -89,7 +91,8 @@ def _format_objectives(spec: SweepSpec, line: TrialSummary) -> str:
 
 def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | Text]:
     yield ""
-    if best := winner(run.paths, run.spec):
+    if found := winner(run.paths, run.spec):
+        best = found.line
         params = ", ".join(f"{k}={setting(v)}" for k, v in best.record.params.items())
         name = "winner" if run.finished and not run.interrupted else "best so far"
         value = f": {_format_objectives(run.spec, best)} ({params})"
@@ -168,7 +171,8 @@ def _next_steps(run: SweepController, board: list[TrialSummary]) -> Iterator[str
         return
     if spec.tracking.name != "none":
         yield f"compare    tune ui {name}"
-    best = winner(run.paths, spec)
+    found = winner(run.paths, spec)
+    best = found and found.line
     trainable = resolve_for(spec)
     if best and trainable.can_evaluate:
         if _same_start(run.paths, board[:2]):

@@ -137,7 +137,9 @@ def restore_backup(
     for one in [draft, *map(SweepPaths, PipelinePaths(draft.root).stages.root.glob("[!.]*"))]:
         if one.is_sweep:
             log_current(one, [one.trial(trial_id).record for trial_id in one.trial_ids()])
-            Delivered(one, "").save()  # the tracker may be new, too: it is asked what it has
+            delivered = Delivered(one)
+            delivered.bind("")  # the tracker may be older, too: it is asked what it has
+            delivered.save()
     os.rename(draft.root, paths.root)
     return paths, backup, left_out
 
@@ -157,7 +159,7 @@ def restore_tracking(paths: SweepPaths, backup: Backup) -> str | None:
     if undelivered := deliver(spec, paths, _DELIVERY_S):
         return undelivered
     try:
-        restore_runs(tracking_uri(spec, paths), backup.sweep, backup.runs)
+        restore_runs(tracking_uri(spec, paths), read_state(paths).key, backup.runs)
     except UserError as e:
         return str(e)
     return None

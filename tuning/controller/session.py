@@ -18,7 +18,12 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import end_attempt, last_activity, new_record
 from tuning.controller.events import Interrupt, SessionStart, SweepEvents
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.folder import record_end, record_session_time, sweep_argument
+from tuning.controller.sweep_dir.folder import (
+    record_end,
+    record_session_time,
+    separate_copy,
+    sweep_argument,
+)
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.watchdog import Watchdog
 from tuning.controller.tracking.monitoring import exporters
@@ -132,6 +137,7 @@ def open_sweep(
     with ExitStack() as stack:
         fence = stack.enter_context(acquire_lock(paths.lock))
         fixed = [*repair.repair_spec(paths), *repair.repair_state(paths)]
+        fixed += separate_copy(paths)
         adopt(paths)
         mirror = stack.enter_context(mirror_records(paths, spec, fence))
         session = stack.enter_context(

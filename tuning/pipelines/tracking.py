@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from results.records.pipeline import PipelinePaths, read_stages
+from results.records.pipeline import PipelinePaths, original_of, read_stages
 from results.records.spec_file import read_spec
 from results.report.pipeline_data import PipelineData, read_pipeline_data
 from results.storage.fencing import Fence
@@ -54,6 +54,8 @@ def deliver_pipeline(paths: PipelinePaths, fence: Fence) -> str | None:
     stages = tracked_stages(pipeline, paths)
     if not stages or not identity:
         return None
+    if (original := original_of(paths)) is not None:
+        return f"{paths.root} is a copy of {original}, whose runs MLflow has"
     from results.tracking.mlflow.pipeline_runs import PipelineRuns
 
     data, facts = read_data(paths, driven=False), PipelineFacts(identity, paths.name)

@@ -1,4 +1,4 @@
-"""What the pages about a sweep show, and its records alone do not tell: searcher and commit."""
+"""What pages about a sweep show, and its records do not tell: searcher, commit and sessions."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from tuning.search.auto_searcher import choose_searcher
 
 
 def with_search(data: SweepData, paths: SweepPaths) -> SweepData:
-    """The data with the name of the searcher, and the commit of the code if it is known."""
+    """The data with the searcher's name, and the code's commit and the sessions, if known."""
+    data = replace(data, searcher=choose_searcher(data.spec).name)
     try:
-        commit = read_state(paths).commit
+        state = read_state(paths)
     except UserError:  # of a sweep that no driver has begun
-        commit = ""
-    return replace(data, searcher=choose_searcher(data.spec).name, commit=commit)
+        return data
+    return replace(data, commit=state.commit, sessions=state.started)

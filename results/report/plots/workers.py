@@ -6,6 +6,7 @@ group of workers that is free.
 
 from __future__ import annotations
 
+import bisect
 import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -34,18 +35,25 @@ class Bar:
     label: str
 
 
-def bars(records: Sequence[TrialRecord]) -> list[Bar]:
-    """The attempts by groups of workers, and the gaps between them."""
+def bars(records: Sequence[TrialRecord], sessions: Sequence[float]) -> list[Bar]:
+    """The attempts by groups of workers, and the gaps between those of one session.
+
+    Args:
+        sessions: when each began, in Unix seconds, ascending.
+    """
     attempts = [(a, record) for record in records for a in record.attempts]
     attempts = sorted(attempts, key=lambda pair: pair[0].started)[-_MAX_BARS:]
     free: list[tuple[int, float]] = []  # rows by the time since when they are free
     busy: list[tuple[float, int]] = []
     found: list[Bar] = []
+    opened: dict[int, float] = {}  # the start of the first attempt of each session
     for attempt, record in attempts:
         while busy and busy[0][0] <= attempt.started:
             end, row = heapq.heappop(busy)
             heapq.heappush(free, (row, end))
         row, since = heapq.heappop(free) if free else (len(busy), attempt.started)
+        session = bisect.bisect_right(sessions, attempt.started)
+        since = max(since, opened.setdefault(session, attempt.started))
         if since < attempt.started:
             found.append(Bar(row, since, attempt.started, "idle", "no trial"))
         found += _attempt_bars(row, attempt, record)
@@ -55,7 +63,7 @@ def bars(records: Sequence[TrialRecord]) -> list[Bar]:
 
 def workers_figure(data: SweepData) -> go.Figure | None:
     """The Gantt chart; None before the first attempt."""
-    found = bars([record for record, _ in data.trials])
+    found = bars([record for record, _ in data.trials], data.sessions)
     if not found:
         return None
     began, end = min(b.start for b in found), max(b.end for b in found)
@@ -85,9 +93,9 @@ def workers_figure(data: SweepData) -> go.Figure | None:
     return figure.update_layout(barmode="overlay", bargap=0.15, height=150 + 32 * min(rows, 24))
 
 
-def idle_share(records: Sequence[TrialRecord]) -> float:
+def idle_share(data: SweepData) -> float:
     """The part of the drawn time in which workers had no trial."""
-    found = bars(records)
+    found = bars([record for record, _ in data.trials], data.sessions)
     whole = sum(b.end - b.start for b in found)
     return sum(b.end - b.start for b in found if b.kind == "idle") / whole if whole else 0.0
 

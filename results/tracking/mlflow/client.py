@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.storage.sharing import is_shared
+from results.tracking.mlflow.database import prepare_database
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
@@ -43,10 +43,10 @@ def import_mlflow() -> None:
 
 
 def connect(uri: str) -> MlflowClient:
-    """A client of a store (`sqlite:///…`) or server (`http://…`); makes no request yet.
+    """A client of a store (`sqlite:///…`, see `prepare_database`) or server (`http://…`).
 
     Raises:
-        UserError: the folder of the SQLite file cannot be created.
+        UserError: the SQLite file cannot be made.
     """
     for name, value in {**QUIET, **_SHORT_TIMEOUTS}.items():
         os.environ.setdefault(name, value)
@@ -54,14 +54,7 @@ def connect(uri: str) -> MlflowClient:
 
     for logger in ("mlflow", "alembic", "urllib3"):
         logging.getLogger(logger).setLevel(logging.ERROR)
-    if uri.startswith("sqlite:///"):
-        file = Path(uri.removeprefix("sqlite:///"))
-        try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            if is_shared(file.parent) and not file.exists():
-                file.touch(0o660)  # SQLite would let its group only read
-        except OSError as e:
-            raise UserError(f"tracking.uri: cannot create {file.parent} ({e.strerror})") from e
+    prepare_database(uri)
     return MlflowClient(uri)
 
 

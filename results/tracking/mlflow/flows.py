@@ -13,8 +13,10 @@ from typing import TYPE_CHECKING
 from results.lineage import Ancestor, TrainedModel, ancestors, data_set, title_of
 from results.paths import SweepPaths
 from results.report.pipeline_data import StageLine
+from results.tracking.mlflow.names import mlflow_name, mlflow_value, shortened
 from results.tracking.mlflow.run_store import Run, RunStore
 from results.tracking.winner import Winner
+from search_spaces.redaction import redact
 
 if TYPE_CHECKING:
     from mlflow.entities import DatasetInput
@@ -23,8 +25,8 @@ _MODEL_TAG = "tune.model"
 """Identifies a logged model: digest of the key of its sweep, and the trial or soup."""
 _STEP_TAG = "tune.step"
 """The step of the checkpoint whose files are stored with a logged model."""
-_DIGEST = 36
-"""Characters of a dataset's digest that MLflow stores; the whole one is in its source."""
+_TITLE, _DIGEST = 500, 36
+"""Characters of a dataset's name, and of its digest, that MLflow stores; the source has all."""
 
 
 def logged_model(runs: RunStore, sweep_key: str, paths: SweepPaths, model: str, source: Run) -> str:
@@ -47,6 +49,7 @@ def logged_model(runs: RunStore, sweep_key: str, paths: SweepPaths, model: str, 
     tags = {_MODEL_TAG: identity, "tune.ancestors": ", ".join(map(_named, found))}
     if found and isinstance(found[-1], TrainedModel):
         tags |= {f"tune.sha256.{file}": digest for file, digest in found[-1].weights.items()}
+    tags = {mlflow_name(key): mlflow_value(redact(text)) for key, text in tags.items()}
     made = runs.client.create_logged_model(runs.experiment, name, source.id, tags)
     runs.client.finalize_logged_model(made.model_id, "READY")
     return str(made.model_id)
@@ -105,8 +108,8 @@ def datasets(line: StageLine, patterns: Sequence[str], context: str) -> list[Dat
     found = []
     for name, digest in (made.digests if made else {}).items():
         if any(fnmatch(name, pattern) for pattern in patterns):
-            source = {"uri": str(line.folder / name), "sha256": digest}
-            title = f"{title_of(line.folder)}/{Path(name).as_posix().lstrip('/')}"
-            given = Dataset(title, digest[:_DIGEST], "local", json.dumps(source))
+            source = {"uri": redact(str(line.folder / name)), "sha256": digest}
+            title = redact(f"{title_of(line.folder)}/{Path(name).as_posix().lstrip('/')}")
+            given = Dataset(shortened(title, _TITLE), digest[:_DIGEST], "local", json.dumps(source))
             found.append(DatasetInput(given, [InputTag("mlflow.data.context", context)]))
     return found

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from results.tracking.mlflow.client import QUIET, SWEEP_TAG, TRIAL_TAG, connect, search
+from results.tracking.mlflow.names import mlflow_name
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
@@ -70,6 +71,7 @@ def _answers(uri: str) -> Iterator[None]:
 def curves_url(comparison: str, metric: str) -> str:
     """Address of the page with a metric's curves, for the runs of a `comparison_url`."""
     base, _, runs = comparison.partition("#/compare-runs?")
+    metric = mlflow_name(metric)
     view = {
         "metric": json.dumps(metric),
         "plot_metric_keys": json.dumps([metric]),

@@ -3,25 +3,28 @@
 from __future__ import annotations
 
 import hashlib
-import re
+import logging
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.storage.fencing import Fence
 from results.tracking.mlflow.client import PARENT_TAG, PIPELINE_TAG, connect, experiment_id, search
+from results.tracking.mlflow.names import mlflow_name, mlflow_value, shortened
 from results.tracking.tracker import PipelineFacts
-from search_spaces.redaction import redacted
+from search_spaces.redaction import redact, redacted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric
+    from mlflow.entities import Metric, Param, RunTag
     from mlflow.entities import Run as Entity
 
+log = logging.getLogger(__name__)
+
+_RUN_NAME = 250  # characters
 _METRICS, _PARAMS = 800, 100  # per log_batch: MLflow takes 100 parameters and tags, 1000 in all
-_KEY, _VALUE = 250, 6000  # characters of a name and of a parameter's value, likewise
 Point = tuple[float, float]
 """A value, and its time in Unix seconds."""
 
@@ -51,6 +54,7 @@ class RunStore:
     def __init__(self, uri: str, artifact_root: Path | None, experiment: str, fence: Fence) -> None:
         self.reader = connect(uri)
         self._fence = fence
+        self._refused: set[str] = set()
         self.experiment = experiment_id(self.client, experiment, artifact_root)
 
     @property
@@ -74,7 +78,7 @@ class RunStore:
             made = self.create(facts.name, {PIPELINE_TAG: facts.key}, time.time())
             found = self._pipeline(facts) or made
             if found.id != made.id:
-                self.client.delete_run(made.id)
+                self.delete(made)
         return found
 
     def _pipeline(self, facts: PipelineFacts) -> Run | None:
@@ -89,8 +93,15 @@ class RunStore:
         Args:
             started: Unix seconds.
         """
-        made = self.client.create_run(self.experiment, int(started * 1000), dict(tags), name)
-        return Run(made.info.run_id, tags=dict(tags), sent=set())
+        texts = _texts(tags)
+        made = self.client.create_run(
+            self.experiment, int(started * 1000), texts, shortened(redact(name), _RUN_NAME)
+        )
+        return Run(made.info.run_id, tags=texts, sent=set())
+
+    def delete(self, run: Run) -> None:
+        """Delete a run; MLflow keeps it where people find what was deleted."""
+        self.client.delete_run(run.id)
 
     def reopen(self, run: Run) -> None:
         """Set the status of a run that has ended to running."""
@@ -114,18 +125,38 @@ class RunStore:
         """Send what the run does not have, in as few calls as MLflow's limits allow."""
         from mlflow.entities import Param, RunTag
 
-        named = {mlflow_name(k): str(v)[:_VALUE] for k, v in redacted(params or {}).items()}
-        texts = {k: str(v)[:_VALUE] for k, v in redacted(tags or {}).items()}
+        named, texts = _texts(params or {}), _texts(tags or {})
         changed = [RunTag(k, v) for k, v in texts.items() if run.tags.get(k) != v]
         new = [Param(k, v) for k, v in named.items() if k not in run.params]
         points = metrics or []
         while new or changed or points:
-            self.client.log_batch(run.id, points[:_METRICS], new[:_PARAMS], changed[:_PARAMS])
+            self._send(run.id, [*points[:_METRICS], *new[:_PARAMS], *changed[:_PARAMS]])
             points, new, changed = points[_METRICS:], new[_PARAMS:], changed[_PARAMS:]
         run.params.update(named)
         run.tags.update(texts)
         if run.sent is not None:
             run.sent.update((m.key, m.step) for m in metrics or [])
+
+    def _send(self, run: str, items: Sequence[Metric | Param | RunTag]) -> None:
+        """Send a batch. What MLflow refuses is left out, by name, and costs nothing else."""
+        from mlflow.entities import Metric, Param, RunTag
+        from mlflow.exceptions import MlflowException
+
+        metrics = [item for item in items if isinstance(item, Metric)]
+        params = [item for item in items if isinstance(item, Param)]
+        tags = [item for item in items if isinstance(item, RunTag)]
+        try:
+            self.client.log_batch(run, metrics, params, tags)
+        except MlflowException as e:
+            if e.error_code != "INVALID_PARAMETER_VALUE":
+                raise
+            if half := len(items) // 2:
+                self._send(run, items[:half])
+                self._send(run, items[half:])
+            elif items[0].key not in self._refused:
+                self._refused.add(items[0].key)
+                reason = redact(str(e)).splitlines()[0]
+                log.warning("MLflow refuses %s, which is left out: %s", items[0].key, reason)
 
     def store(self, run: Run, artifacts: Mapping[str, str]) -> None:
         """Store files with a run; a tag with the digest shows that a file is there already."""
@@ -142,17 +173,17 @@ class RunStore:
         if points and run.sent is None:
             histories = (self.reader.get_metric_history(run.id, key) for key in run.metrics)
             run.sent = {(m.key, m.step) for history in histories for m in history}
-        sent = run.sent or set()
+        sent, names = run.sent or set(), {key: mlflow_name(key) for key, _ in points}
         return [
-            Metric(mlflow_name(key), value, int(seconds * 1000), step)
+            Metric(names[key], value, int(seconds * 1000), step)
             for (key, step), (value, seconds) in points.items()
-            if (mlflow_name(key), step) not in sent
+            if (names[key], step) not in sent
         ]
 
 
-def mlflow_name(key: str) -> str:
-    """A name as MLflow takes it."""
-    return re.sub(r"[^\w\-. :/]", "_", key)[:_KEY]
+def _texts(values: Mapping[str, object]) -> dict[str, str]:
+    """Parameters or tags as MLflow takes them, without secrets."""
+    return {mlflow_name(key): mlflow_value(value) for key, value in redacted(values).items()}
 
 
 def _known(run: Entity) -> Run:

@@ -20,7 +20,8 @@ from results.tracking.mlflow.client import (
     TRIAL_TAG,
 )
 from results.tracking.mlflow.flows import link_output, logged_model, store_files
-from results.tracking.mlflow.run_store import Run, RunStore, mlflow_name
+from results.tracking.mlflow.names import mlflow_name
+from results.tracking.mlflow.run_store import Run, RunStore
 from results.tracking.tracker import Ending, SweepFacts
 from results.tracking.winner import Winner
 from search_spaces.nested import flattened
@@ -31,6 +32,8 @@ _STATUS = {
     TrialState.FAILED: "FAILED",
 }
 """MLflow's status of a trial's run; those of the other states are KILLED."""
+_PROPOSED_TAG = "tune.proposed"
+"""Unix seconds of the proposal: a sweep that is set back may give a trial's id to another one."""
 
 
 class Runs:
@@ -76,6 +79,11 @@ class Runs:
         self._runs.log(self._parent, params=facts.params, tags=tags)
         self._runs.store(self._parent, facts.artifacts)
 
+    @property
+    def run_id(self) -> str:
+        """Id of the sweep's own run."""
+        return self._parent.id
+
     def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
         """Bring a trial's run up to date.
 
@@ -88,10 +96,11 @@ class Runs:
         tags["tune.workers"] = ", ".join(str(a.workers) for a in record.attempts)
         tags |= {"tune.state": record.state.value, "tune.reason": record.reason or "under way"}
         tags[STOPPED_TAG] = str(record.state is TrialState.STOPPED).lower()
-        run = self._children.get(record.id)
+        run = self._child(record)
         if run is None:
             started = record.attempts[0].started if record.attempts else record.created
             fixed = {TRIAL_TAG: record.id, PARENT_TAG: self._parent.id}
+            fixed[_PROPOSED_TAG] = repr(record.created)
             fixed[NOTE_TAG] = (
                 f"Trial of sweep {self._name}. Logs: `tune logs {self._name} {record.id}`"
             )
@@ -109,6 +118,14 @@ class Runs:
         if not record.state.active:
             ended = record.attempts[-1].ended if record.attempts else None
             self._runs.end(run, _STATUS.get(record.state, "KILLED"), ended or time.time())
+
+    def _child(self, record: TrialRecord) -> Run | None:
+        """The run of a trial. That of another one, from before the folder was set back, ends."""
+        run = self._children.get(record.id)
+        if run and run.tags.get(_PROPOSED_TAG, repr(record.created)) != repr(record.created):
+            self._runs.delete(run)
+            return None
+        return run
 
     def _cost(self, record: TrialRecord) -> dict[tuple[str, int], tuple[float, float]]:
         """The cost of a trial that has ended, and its useless part; by number of attempts."""

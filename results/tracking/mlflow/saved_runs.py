@@ -6,7 +6,6 @@ Metrics, parameters and files are not saved: a delivery brings them from the swe
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.backup.base import SavedRun
@@ -19,6 +18,7 @@ from results.tracking.mlflow.client import (
     connect,
     search,
 )
+from results.tracking.mlflow.database import sqlite_file
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
@@ -44,7 +44,7 @@ def save_runs(uri: str, key: str) -> list[SavedRun]:
     Raises:
         UserError: the tracker does not answer.
     """
-    if uri.startswith("sqlite:///") and not Path(uri.removeprefix("sqlite:///")).exists():
+    if (file := sqlite_file(uri)) is not None and not file.exists():
         return []
     try:
         return [_saved(run) for run in _runs(uri, key)]

@@ -11,7 +11,7 @@ import json
 from collections.abc import Sequence
 
 from results.tracking.mlflow.client import SWEEP_TAG, TRIAL_TAG, connect
-from results.tracking.mlflow.run_store import mlflow_name
+from results.tracking.mlflow.names import mlflow_name
 
 _VIEW_TAG = "mlflow.sharedViewState."
 _AXES = 8

@@ -206,7 +206,7 @@ def test_mirror_survives_a_killed_sender(server: str, tmp_path: Path) -> None:
     for point, location in locations.items():
         location.open().put(OWNER, json.dumps({"token": TOKEN}).encode())
         given = json.dumps([location.address, location.sweep, location.token])
-        command = [sys.executable, "-c", SENDER, given, str(tmp_path / location.sweep)]
+        command = [sys.executable, "-c", SENDER, given, str(tmp_path / location.sweep / "t0000")]
         environ = {**os.environ, "TUNE_CRASH_AT": f"mirror:{point}"}
         processes.append(subprocess.Popen(command, cwd=ROOT, env=environ))
     assert [process.wait(timeout=100) for process in processes] == [-9] * len(KILLS)

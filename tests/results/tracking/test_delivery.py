@@ -118,7 +118,8 @@ def delivery_threads() -> list[threading.Thread]:
 class Gate:
     """A sink that waits for an event, fails once, and then accepts everything."""
 
-    def __init__(self) -> None:
+    def __init__(self, run_id: str = "one") -> None:
+        self.run_id = run_id
         self.received: list[tuple[str, str, list[int]]] = []
         self.failures = 1
         self.open = threading.Event()
@@ -139,7 +140,7 @@ class Gate:
 
 def test_changes_are_sent_together_and_failures_are_retried(sweep: SweepPaths) -> None:
     gate = Gate()
-    tracker = Delivery(sweep, lambda: gate, "gate", "gate")
+    tracker = Delivery(sweep, lambda: gate, "gate")
     write(sweep, trial(0), 1, 2, 3)
     tracker.changed("t0000", reported=True)
     write(sweep, trial(0, TrialState.COMPLETED))
@@ -149,19 +150,23 @@ def test_changes_are_sent_together_and_failures_are_retried(sweep: SweepPaths) -
     assert gate.received == [("t0000", "completed", [1, 2, 3]), ("sweep", "FINISHED", [])]
 
 
-def test_delivered_trials_are_skipped_for_the_same_destination(sweep: SweepPaths) -> None:
+def test_delivered_trials_are_skipped_while_the_sink_has_the_sweeps_run(
+    sweep: SweepPaths,
+) -> None:
     gate = Gate()
     gate.open.set()
     for number in range(3):
         write(sweep, trial(number, TrialState.COMPLETED), 1)
-    assert Delivery(sweep, lambda: gate, "g", "one").close(Ending("KILLED", {}), WAIT_S) is None
+    assert Delivery(sweep, lambda: gate, "g").close(Ending("KILLED", {}), WAIT_S) is None
     gate.received.clear()
     write(sweep, trial(3, TrialState.COMPLETED), 1)
-    assert Delivery(sweep, lambda: gate, "g", "one").close(Ending("FINISHED", {}), WAIT_S) is None
+    assert Delivery(sweep, lambda: gate, "g").close(Ending("FINISHED", {}), WAIT_S) is None
     assert [t[0] for t in gate.received] == ["t0003", "sweep"]
-    gate.received.clear()  # another destination has none of them
-    assert Delivery(sweep, lambda: gate, "g", "two").close(Ending("FINISHED", {}), WAIT_S) is None
-    assert [t[0] for t in gate.received] == ["t0000", "t0001", "t0002", "t0003", "sweep"]
+    lost = Gate("two")  # it made a new run of the sweep, so it has none of its trials
+    lost.failures = 0
+    lost.open.set()
+    assert Delivery(sweep, lambda: lost, "g").close(Ending("FINISHED", {}), WAIT_S) is None
+    assert [t[0] for t in lost.received] == ["t0000", "t0001", "t0002", "t0003", "sweep"]
 
 
 def test_damaged_delivered_file_causes_no_duplicates(storage: Path, sweep: SweepPaths) -> None:

@@ -8,7 +8,7 @@ import pytest
 import results.storage.retry
 import trainables.checkpointing.saver
 from results.checkpoints.cleanup import prune
-from results.checkpoints.commit import Manifest, commit
+from results.checkpoints.commit import Binding, Manifest, commit
 from results.checkpoints.retention import Retention
 from results.records.trial import Report
 from results.trial_paths import TrialPaths
@@ -145,8 +145,8 @@ def test_damaged_checkpoint_does_not_replace_the_previous_one(
 ) -> None:
     worker = trial.start(retention=Retention(newest=1))
 
-    def worn(folder: Path, final: Path, *, step: int) -> Manifest:
-        made = commit(folder, final, step=step)
+    def worn(folder: Path, final: Path, *, step: int, binding: Binding) -> Manifest:
+        made = commit(folder, final, step=step, binding=binding)
         if step == 2:
             (final / "model.safetensors").write_text("#" * len(folder.name))
         return made

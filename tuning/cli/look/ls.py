@@ -107,6 +107,7 @@ def _checked_row(paths: SweepPaths, problems: list[str]) -> list[str]:
 def _sweep_row(found: Integrity) -> list[str]:
     from results.analysis.leaderboard import rank_trials, summarize
     from results.records.spec_file import read_spec
+    from tuning.cli.summary import winner
 
     paths, spec = found.readable, read_spec(found.paths)
     trials = list(found.last_reports([o.metric for o in spec.objectives]))
@@ -116,11 +117,9 @@ def _sweep_row(found: Integrity) -> list[str]:
     finished = sum(e.record.state.finished for e in board)
     tried = sum(not e.record.state.active for e in board)
     total = spec.budget.trials
-    best = next((e for e in board if e.record.eligible), None)
-    if len(spec.objectives) > 1:
-        from tuning.cli.summary import winner
-
-        best = winner(paths, spec)
+    is_plain = spec.select.at == "last" and not spec.select.objectives
+    chosen = winner(paths, spec, trials if is_plain else None)
+    best = chosen and chosen.line
     values = [best.value if best else None]
     values += [best.values.get(o.metric) if best else None for o in spec.objectives[1:]]
     state = sweep_state(paths, spec, finished)

@@ -27,10 +27,12 @@ from results.tracking import (
     ui_command,
     ui_environment,
 )
+from results.tracking.mlflow.client import connect
+from results.tracking.mlflow.database import sqlite_file
 from search_spaces.errors import UserError
 from tuning.cli.formatting import echo
 from tuning.controller.sweep_dir.folder import read_state, resolve_storage
-from tuning.controller.tracking.observer import experiment_of, tracking_uri
+from tuning.controller.tracking.observer import default_tracking_uri, experiment_of, tracking_uri
 
 _HOST = "127.0.0.1"
 _START_S = 90.0
@@ -47,8 +49,9 @@ def serve(paths: Sequence[SweepPaths], storage: str | None, port: int, browser: 
     if uri.startswith(("http://", "https://")):
         _show_pages(_pages(uri, uri, paths), browser)
         return
-    if uri == f"sqlite:///{root.tracking_db}":
+    if sqlite_file(uri) == root.tracking_db:
         check_storage(root.root)  # MLflow tries for a minute, then shows its log
+    connect(uri)  # makes the database, or sets an unreadable one aside
     for signum in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored in a script's background
         signal.signal(signum, signal.default_int_handler)
     with suppress(KeyboardInterrupt), _server(uri, root.artifacts, port) as base:
@@ -65,9 +68,7 @@ def _uri(sweeps: Sequence[SweepPaths], root: Storage) -> str:
                 f"{sweeps[0].name} and {paths.name} have different tracking servers: "
                 "open them one by one"
             )
-    if uris:
-        return uris[0]
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{root.tracking_db}"
+    return uris[0] if uris else default_tracking_uri(root)
 
 
 def _pages(base: str, uri: str, sweeps: Sequence[SweepPaths]) -> dict[str, str]:

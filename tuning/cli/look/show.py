@@ -112,7 +112,13 @@ def _watch(lock: Path, draw: Callable[[Any], object], console: Any) -> None:
 def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
     from results.analysis.leaderboard import rank_trials, summarize
     from tuning.cli.look.family_tree import family_tree
-    from tuning.cli.summary import count_remedies, failure_lines, leaderboard_table, leaders
+    from tuning.cli.summary import (
+        count_remedies,
+        failure_lines,
+        leaderboard_table,
+        leaders,
+        winner,
+    )
     from tuning.controller.attempts import end_silent_attempt
 
     paths, trials = found.readable, list(_trials(found, spec))
@@ -125,6 +131,8 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
         console.print(leaderboard_table(spec, board, best, console.width))
         if len(spec.objectives) > 1:
             console.print("* on the Pareto front", style="dim")
+        if (chosen := winner(paths, spec, trials)) and chosen.confirmed:
+            console.print(f"winner {chosen.line.record.id}: {chosen.why}", soft_wrap=True)
         console.print()
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)

@@ -57,7 +57,8 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
             text = add_yaml_checksum(header + dump_sweep(with_scheduler(named))).encode()
             key = uuid.uuid4().hex
             signed = (sign(identity(key, text)),)
-            write_state(paths, SweepState(key, (), (), signed=signed, by=this_person()))
+            state = SweepState(key, (), (), signed=signed, by=this_person(), folder=str(paths.root))
+            write_state(paths, state)
             write_atomic(paths.spec, text)
             return paths
     raise UserError(

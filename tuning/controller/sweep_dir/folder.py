@@ -8,6 +8,7 @@ import json
 import os
 import socket
 import time
+import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -36,6 +37,7 @@ class SweepState:
         signed: signatures (see `identity`) for the present `sweep.yaml` and the one before.
         commit: Git commit of the code in the newest session; empty if it is not known.
         by: user@host of who began it; empty if a version did that did not record it.
+        folder: where its newest session ran, or where it was made; likewise.
     """
 
     key: str
@@ -45,6 +47,7 @@ class SweepState:
     signed: tuple[str, ...] = ()
     commit: str = ""
     by: str = ""
+    folder: str = ""
 
 
 def this_person() -> str:
@@ -153,8 +156,8 @@ def read_state(paths: SweepPaths) -> SweepState:
         started, spent = tuple(raw["started"]), tuple(raw["spent"])
         signed = tuple(map(str, raw.get("signed", ())))
         ended, commit = raw.get("ended", ""), str(raw.get("commit", ""))
-        by = str(raw.get("by", ""))
-        return SweepState(raw["key"], started, spent, ended, signed, commit, by)
+        by, folder = str(raw.get("by", "")), str(raw.get("folder", ""))
+        return SweepState(raw["key"], started, spent, ended, signed, commit, by, folder)
     except (OSError, ValueError, KeyError, TypeError) as e:
         raise UserError(f"{paths.state}: not readable ({e})") from e
 
@@ -173,6 +176,35 @@ def sign_state(paths: SweepPaths, spec: bytes) -> None:
     state = read_state(paths)
     signature = sign(identity(state.key, spec))
     write_state(paths, replace(state, signed=(signature, *state.signed[:1])))
+
+
+def separate_copy(paths: SweepPaths) -> list[str]:
+    """Give the copy of a trusted sweep's folder a key of its own, and note where the folder is.
+
+    Otherwise both would be one sweep in MLflow. A folder that was moved keeps its key.
+
+    Returns:
+        One line that names the other folder, if there is one.
+    """
+    state, here = read_state(paths), os.path.realpath(paths.root)
+    if state.folder == here:
+        return []
+    if not _is_also_in(state.folder, state.key, here):
+        write_state(paths, replace(state, folder=here))
+        return []
+    key = uuid.uuid4().hex
+    signed = (sign(identity(key, paths.spec.read_bytes())),)
+    write_state(paths, replace(state, key=key, signed=signed, folder=here))
+    return [f"{here} is a copy of {state.folder}: MLflow gets runs of its own for it"]
+
+
+def _is_also_in(folder: str, key: str, here: str) -> bool:
+    """Whether a sweep is in another folder too."""
+    try:
+        there = bool(folder) and read_state(SweepPaths(Path(folder))).key == key
+        return there and not os.path.samefile(folder, here)
+    except (UserError, OSError):
+        return False
 
 
 @dataclass

@@ -28,7 +28,7 @@ from results.records.trial import (
     read_trial,
     write_trial,
 )
-from results.storage.atomic import write_atomic
+from results.storage.atomic import quarantine_file, write_atomic
 from results.trial_paths import TrialPaths
 from search_spaces.checksum import json_matches_checksum
 from search_spaces.errors import UserError, first_few
@@ -40,18 +40,6 @@ from tuning.search.study.study import SweepStudy
 
 _ATTEMPT, _TRIAL = re.compile(r"attempt_(\d+)"), re.compile(r"t(\d{4,})")
 REBUILT = "rebuilt from the study and the reports"
-
-
-def quarantine_file(path: Path) -> Path | None:
-    """Rename a damaged file or folder to a free name; None if it does not exist."""
-    for number in range(1, 10_000):
-        kept = path.with_name(f"{path.name}.damaged" + (f"-{number}" if number > 1 else ""))
-        if not os.path.lexists(kept):
-            break
-    if not os.path.lexists(path):
-        return None
-    os.replace(path, kept)
-    return kept
 
 
 def repair_spec(paths: SweepPaths) -> list[str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from results.checkpoints.commit import newest_intact
@@ -17,7 +19,7 @@ from results.storage.object_store import ObjectStore, explain_storage_error, ope
 from search_spaces.errors import UserError
 from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import resolve_storage
+from tuning.controller.sweep_dir.folder import read_state, resolve_storage, write_state
 from tuning.controller.sweep_dir.record_mirror import RECORDS
 
 _THREADS = 8
@@ -90,6 +92,9 @@ def _fetch_records(
         unfinished = [r for r in read_trials(draft) if not r.state.finished]
         list(pool.map(lambda r: _mirror(location, r).merge_reports(draft.trial(r.id)), unfinished))
     log_current(draft, [draft.trial(trial_id).record for trial_id in draft.trial_ids()])
+    with suppress(UserError):  # a resume repairs a damaged one
+        here = os.path.realpath(paths.root)  # it goes on there: the mirror has one sweep, no copy
+        write_state(draft, replace(read_state(draft), folder=here))
     os.rename(draft.root, paths.root)
     return paths
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from functools import partial
 from pathlib import Path
@@ -11,17 +12,21 @@ from results.records.pipeline import outer_storage, pipeline_of
 from results.records.trial import Report, TrialRecord
 from results.storage.fencing import Fence
 from results.tracking import Delivery, Ending, NullTracker, Tracker, mlflow_tracker
+from results.tracking.mlflow.database import sqlite_uri
 from results.tracking.winner import no_winner, read_winner
 from search_spaces.redaction import redact
 from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.events import SweepEvents
+from tuning.controller.sweep_dir.folder import separate_copy
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.tracking_client import (
     START_DELAY_S,
     TrackingClient,
     tracking_command,
 )
+
+log = logging.getLogger(__name__)
 
 _TIMEOUT_S, _STOPPED_S = 60.0, 10.0
 """Seconds for the tracker to deliver the rest when the session ends, or is stopped."""
@@ -97,6 +102,8 @@ def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
         UserError: a driver runs the sweep.
     """
     with acquire_lock(paths.lock) as fence:
+        for line in separate_copy(paths):
+            log.warning("%s", line)
         tracker = make_delivery(spec, paths, fence)
         return tracker.close(tracker.last_ending, timeout_s)
 
@@ -121,4 +128,4 @@ def experiment_of(spec: SweepSpec, paths: SweepPaths) -> str:
 
 def default_tracking_uri(storage: Storage) -> str:
     """`$MLFLOW_TRACKING_URI`, or the storage's database."""
-    return os.environ.get("MLFLOW_TRACKING_URI") or f"sqlite:///{storage.tracking_db}"
+    return os.environ.get("MLFLOW_TRACKING_URI") or sqlite_uri(storage.tracking_db)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from results.paths import SweepPaths
-from results.records.pipeline import pipeline_of, read_stages
+from results.records.pipeline import original_of, pipeline_of, read_stages
 from results.tracking import PipelineFacts, SweepFacts
 from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
@@ -32,7 +32,8 @@ def sweep_facts(paths: SweepPaths, spec: SweepSpec) -> SweepFacts:
     artifacts = {"sweep.yaml": redact(paths.spec.read_text(encoding="utf-8"))}
     key, settings = read_state(paths).key, _settings(spec)
     pipeline, about = _pipeline_facts(paths), redact(_description(spec, paths))
-    return SweepFacts(key, spec.name, tags, settings, artifacts, pipeline, spec.prices, about)
+    name = paths.name if pipeline is None else spec.name  # of a copied folder they differ
+    return SweepFacts(key, name, tags, settings, artifacts, pipeline, spec.prices, about)
 
 
 def _description(spec: SweepSpec, paths: SweepPaths) -> str:
@@ -44,8 +45,8 @@ def _description(spec: SweepSpec, paths: SweepPaths) -> str:
 
 
 def _pipeline_facts(paths: SweepPaths) -> PipelineFacts | None:
-    """The pipeline of which the sweep is a stage; of an older version's it is not known."""
-    if (pipeline := pipeline_of(paths.root)) is None:
+    """The pipeline of which the sweep is a stage; that of a copy or an older one is not known."""
+    if (pipeline := pipeline_of(paths.root)) is None or original_of(pipeline):
         return None
     identity = read_stages(pipeline).identity
     return PipelineFacts(identity, pipeline.name) if identity else None

@@ -32,6 +32,7 @@ from results.tracking import (
 )
 from results.tracking.extras import MLFLOW_NAMES, Extras, read_extras
 from results.tracking.mlflow.client import connect
+from results.tracking.mlflow.names import mlflow_name
 from results.tracking.mlflow.view import params_first, store_view
 from results.tracking.winner import read_winner
 from search_spaces.errors import UserError
@@ -195,8 +196,9 @@ def test_view_has_the_important_parameters_first(storage: Path, sweep: SweepPath
     experiment = MlflowClient(uri_of(storage)).get_experiment_by_name("llm")
     assert experiment is not None
     view = json.loads(experiment.tags[f"mlflow.sharedViewState.{key}"])
-    assert view["selectedColumns"][:2] == ["metrics.`eval/loss_2`", "params.`optim.lr`"]
-    assert view["orderByKey"] == "metrics.`eval/loss_2`"
+    metric = f"metrics.`{mlflow_name('eval/loss@2')}`"
+    assert view["selectedColumns"][:2] == [metric, "params.`optim.lr`"]
+    assert view["orderByKey"] == metric
     assert view["compareRunCharts"][0]["selectedParams"] == ["optim.lr"]
     assert experiment_url("http://h", uri_of(storage), "llm", key).endswith(f"ShareKey={key}")
     assert store_view(uri_of(storage), "other", *asked[2:], ascending=True) is None
@@ -257,7 +259,7 @@ def test_page_addresses_name_the_runs_and_the_metric(storage: Path, sweep: Sweep
     shown = parse_qs(query)
     assert page == "http://127.0.0.1:5000/#/metric"
     assert shown["runs"] == [unquote(chosen)]
-    assert shown["metric"] == ['"eval/loss@2"']
+    assert shown["metric"] == [f'"{mlflow_name("eval/loss@2")}"']
     assert experiment_url("http://h", uri_of(storage), "llm").startswith("http://h/#/experiments/")
     with pytest.raises(UserError, match="no runs of sweep 'other'"):
         comparison_url("http://127.0.0.1:5000", uri_of(storage), ["s/pages", "other"])
