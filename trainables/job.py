@@ -54,6 +54,7 @@ class TrialJob:
         redact: names of environment variables that are secret, in addition to the usual ones.
         report_from: where a command's reports come from.
         stop_grace_s: longest time that a command may take to end after SIGTERM.
+        objectives: the metrics that the sweep optimises; empty: none are known.
     """
 
     trial_id: str
@@ -79,6 +80,7 @@ class TrialJob:
     redact: tuple[str, ...] = ()
     report_from: ReportFromSpec = field(default_factory=ReportFromSpec)
     stop_grace_s: float = 10.0
+    objectives: frozenset[str] = frozenset()
 
     @property
     def key(self) -> str:

@@ -74,6 +74,7 @@ def make_job(
         redact=tuple(spec.redact),
         report_from=spec.report_from,
         stop_grace_s=spec.failure.stop_grace,
+        objectives=frozenset(o.metric for o in spec.objectives),
     )
 
 

@@ -102,8 +102,8 @@ class Command(UserCode):
         """The files that the command names, without large ones."""
         for part in self.command:
             path = Path(part.partition("=")[2] if part.startswith("-") else part)
-            if os.sep in part and path.is_file() and path.stat().st_size <= _MAX_SOURCE:
-                yield path
+            if os.sep in part and os.path.isfile(path) and path.stat().st_size <= _MAX_SOURCE:
+                yield path  # `Path.is_file` raises an error for a long text
 
     @functools.cache  # noqa: B019 - `resolve` makes few of them
     def _reads_environment(self) -> bool:

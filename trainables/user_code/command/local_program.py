@@ -17,9 +17,11 @@ from trainables.user_code.command.event_files import EventFiles
 from trainables.user_code.command.program import Program
 from trainables.user_code.command.reports import (
     CHECKPOINT,
+    STEP,
     JsonLines,
     OutputPatterns,
     ProgramReport,
+    ReportJoiner,
 )
 from trainables.worker import Worker
 
@@ -85,14 +87,19 @@ class LocalProgram(NoProgram):
         worker: the rank that runs it.
         argv, env: of the program.
         temporary: folder of this attempt on this machine.
-        last: step of the checkpoint from which it resumes, or 0.
+        begin: step of the checkpoint from which it resumes; None for a fresh start.
     """
 
     def __init__(
-        self, worker: Worker, argv: Sequence[str], env: dict[str, str], temporary: Path, last: int
+        self,
+        worker: Worker,
+        argv: Sequence[str],
+        env: dict[str, str],
+        temporary: Path,
+        begin: int | None,
     ) -> None:
         job = self._job = worker.job
-        self._last, self._reports = last, worker.rank == 0
+        self._joiner, self._reports = ReportJoiner(job, begin), worker.rank == 0
         self._poll_s = _POLL_S if worker.world_size == 1 else _POLL_TOGETHER_S
         self._answers, self._pending = temporary / "answers", deque[ProgramReport]()
         self._current, self._checkpoint = ProgramReport(), ""
@@ -149,8 +156,7 @@ class LocalProgram(NoProgram):
         self._program.close()
         self._collect(0.0)
         # with metrics it is of a later step, which is computed again: its report does not count
-        last_words = (r for r in self._pending if not r.metrics(self._job.retention.metric))
-        saved = [r for r in last_words if r.values.get(CHECKPOINT) is not None]
+        saved = [r for r in self._pending if r.values.keys() - {STEP} == {CHECKPOINT}]
         if not saved:
             return None
         step, _, folder = self._parse(saved[-1])
@@ -158,6 +164,8 @@ class LocalProgram(NoProgram):
 
     def advice(self) -> str:
         """See the base class."""
+        if said := self._joiner.advice():
+            return said
         if missing := self._patterns.missing:
             return f": nothing matched report_from.stdout.{missing[0]}"
         if folder := self._job.report_from.tensorboard:
@@ -174,8 +182,8 @@ class LocalProgram(NoProgram):
         alive = False
         for fd, line in self._program.lines(timeout):
             alive = True
-            if fd == 1 and self._reports:
-                self._pending += self._patterns.feed(line)
+            if self._reports:
+                self._pending += self._patterns.feed(line, strict=fd == 1)
         for file in self._files if self._reports else ():
             new = list(file.new(ended=self._program.exit_code is not None))
             alive = alive or bool(new)
@@ -183,9 +191,7 @@ class LocalProgram(NoProgram):
         return alive
 
     def _parse(self, report: ProgramReport) -> StepReport:
-        metrics = report.metrics(self._job.retention.metric)
-        step = report.step(self._job.time_attr, self._last if metrics else self._last - 1)
-        self._last = max(self._last, step)
+        step, metrics = self._joiner.take(report.values)
         self._checkpoint = self._folder(report.values.get(CHECKPOINT))
         return step, metrics, self._checkpoint or None
 

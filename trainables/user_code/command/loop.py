@@ -40,7 +40,7 @@ def train(command: Sequence[str], worker: Worker) -> None:
         if local_rank == 0:
             env = environment(worker.job, node, temporary, found.folder if found else None)
             argv = arguments(command, worker.job, node)
-            local = LocalProgram(worker, argv, env, temporary, found.step if found else 0)
+            local = LocalProgram(worker, argv, env, temporary, found.step if found else None)
         try:
             _Follower(worker, local, found).run()
         finally:

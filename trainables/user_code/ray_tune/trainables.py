@@ -117,7 +117,7 @@ class TuneClass(TuneCode):
         from trainables.user_code.ray_tune.session import Reports, session
 
         found = worker.resume()
-        reports = Reports(worker, found.step if found else 0)
+        reports = Reports(worker, found.step if found else None)
         with session(worker):
             loaded = loader.load(self.name)  # its path may be relative
         with private_folders(worker.job.paths):
