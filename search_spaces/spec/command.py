@@ -20,8 +20,12 @@ ARGS = "args"
 PLACES = ("seed", "workers", "nodes", "node_rank", "master_addr", "master_port")
 """Names that a template may have in addition to the parameters of the trial."""
 
-_NAME = r"[A-Za-z_]\w*(?:\.\w+)*"
-_TEMPLATE = re.compile(rf"\{{\{{({_NAME})\}}\}}|\{{({_NAME})\}}")
+_NAME = r"[A-Za-z_][\w-]*(?:\.[\w-]+)*"
+_SHELL_DEFAULT = r"\$\{\w+-\w*\}"
+_TEMPLATE = re.compile(rf"{_SHELL_DEFAULT}|\{{\{{({_NAME})\}}\}}|\{{({_NAME})\}}")
+_OPTION = re.compile(r"--[^\s={}]+|-[A-Za-z]")
+_NEGATIVE_NUMBER = re.compile(r"-(?:\d+|\d*\.\d+)")
+"""What parsers of options take for a number. They take `-1e-05` for an option."""
 
 
 class ReportFromSpec(Section):
@@ -85,16 +89,39 @@ def check_command(command: Sequence[str], parameters: Collection[str]) -> None:
 def fill(command: Sequence[str], values: Mapping[str, str], args: Sequence[str]) -> list[str]:
     """The command with its names replaced; `{args}` becomes several arguments.
 
+    A value that looks like an option, such as `-1e-05`, is joined to the option before it.
+
     Raises:
         KeyError: a name has no value.
     """
     filled: list[str] = []
-    for part in command:
+    for before, part in zip(["", *command], command, strict=False):
         if part == f"{{{ARGS}}}":
             filled += args
+            continue
+        word = _TEMPLATE.sub(lambda m: _replacement(m, values), part)
+        is_value = word.startswith("-") and part.startswith("{") and not part.startswith("{{")
+        if is_value and _OPTION.fullmatch(before) and not _NEGATIVE_NUMBER.fullmatch(word):
+            filled[-1] += "=" * before.startswith("--") + word
         else:
-            filled.append(_TEMPLATE.sub(lambda m: f"{{{m[1]}}}" if m[1] else values[m[2]], part))
+            filled.append(word)
     return filled
+
+
+def _replacement(found: re.Match[str], values: Mapping[str, str]) -> str:
+    if found[2]:
+        return values[found[2]]
+    return f"{{{found[1]}}}" if found[1] else found[0]
+
+
+def option_words(name: str, text: str) -> list[str]:
+    """A parameter as an option: two words, or one if the value looks like an option itself."""
+    return [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]
+
+
+def can_be_placeholder(name: str) -> bool:
+    """Whether `{name}` in a command stands for the parameter of this name."""
+    return re.fullmatch(_NAME, name) is not None
 
 
 def name_of(command: Sequence[str]) -> str:

@@ -12,12 +12,12 @@ from typing import Any
 
 from search_spaces.errors import UserError
 from search_spaces.nested import flattened
-from search_spaces.spec.command import ARGS, parse_name, template_names
+from search_spaces.spec.command import ARGS, can_be_placeholder, parse_name, template_names
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
 from trainables.runtime.source import source_digests
 from trainables.user_code.command.arguments import argument_problems
-from trainables.user_code.command.environment import search_path
+from trainables.user_code.command.environment import PYTHON, search_path, variable
 from trainables.user_code.user_loop import UncheckedConfig, UserCode
 from trainables.worker import Worker
 
@@ -58,7 +58,9 @@ class Command(UserCode):
         problem = _program_problem(self.command[0]) if files else None
         found: list[Problem] = [((), problem)] if problem else []
         named = set(template_names(self.command))
-        if ARGS in named or self._reads_environment():
+        if self._reads_environment():
+            return [*found, *_same_variables(config)]
+        if ARGS in named:
             return found
         unused = (name for name in flattened(config) if name not in named)
         return found + [
@@ -71,9 +73,11 @@ class Command(UserCode):
     ) -> list[Problem]:
         """Arguments that the script does not take, or lacks; see the base class."""
         found = [*super().setting_problems(spec, configs)]
-        names = [name for config in configs for name in flattened(config)]
-        for name, problem in argument_problems(self.command, list(dict.fromkeys(names))):
-            section = "fixed" if name in flattened(spec.fixed) else "space"
+        names = dict.fromkeys(name for config in configs for name in flattened(config))
+        fixed = flattened(spec.fixed)
+        always_true = {name for name, value in fixed.items() if value is True}
+        for name, problem in argument_problems(self.command, list(names), always_true):
+            section = "fixed" if name in fixed else "space"
             found.append(((section, *name.split(".")) if name else ("command",), problem))
         return found
 
@@ -119,7 +123,7 @@ class Command(UserCode):
 def _program_problem(program: str) -> str | None:
     """Why a program cannot be executed on this machine; None if it can be."""
     path = Path(program)
-    if shutil.which(program, path=search_path()):
+    if program in PYTHON or shutil.which(program, path=search_path()):
         return None
     if "/" not in program:
         near = f"; ./{program} is a file here" if path.is_file() else ""
@@ -129,6 +133,15 @@ def _program_problem(program: str) -> str | None:
     return f"{program} is not executable; chmod +x it, or write [sh, {path.name}]"
 
 
+def _same_variables(config: Mapping[str, Any]) -> Iterator[Problem]:
+    """Parameters of which only one can be in the environment."""
+    names = list(flattened(config))
+    for i, name in enumerate(names):
+        if variable(name) in (taken := {variable(n): n for n in names[:i]}):
+            problem = f"${variable(name)} is that of {taken[variable(name)]}, too; rename one"
+            yield tuple(name.split(".")), problem
+
+
 def _advice(name: str) -> str:
-    variable = f"TUNE_PARAM_{name.replace('.', '_').upper()}"
-    return f"write --{name}, '{{{name}}}', or '{{args}}' for all, or read ${variable}"
+    placeholder = f"write --{name}, '{{{name}}}', or " if can_be_placeholder(name) else "write "
+    return f"{placeholder}'{{args}}' for all, or read ${variable(name)}"
