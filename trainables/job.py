@@ -55,6 +55,7 @@ class TrialJob:
         report_from: where a command's reports come from.
         stop_grace_s: longest time that a command may take to end after SIGTERM.
         objectives: the metrics that the sweep optimises; empty: none are known.
+        cwd: what a command has in its working directory: nothing, or a view of its `project`.
     """
 
     trial_id: str
@@ -81,6 +82,7 @@ class TrialJob:
     report_from: ReportFromSpec = field(default_factory=ReportFromSpec)
     stop_grace_s: float = 10.0
     objectives: frozenset[str] = frozenset()
+    cwd: str = "trial"
 
     @property
     def key(self) -> str:

@@ -75,6 +75,7 @@ def make_job(
         report_from=spec.report_from,
         stop_grace_s=spec.failure.stop_grace,
         objectives=frozenset(o.metric for o in spec.objectives),
+        cwd=spec.cwd,
     )
 
 

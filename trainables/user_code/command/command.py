@@ -18,11 +18,13 @@ from trainables.config import Problem
 from trainables.runtime.source import source_digests
 from trainables.user_code.command.arguments import argument_problems
 from trainables.user_code.command.environment import PYTHON, search_path, variable
+from trainables.user_code.command.project_view import check_size
 from trainables.user_code.user_loop import UncheckedConfig, UserCode
 from trainables.worker import Worker
 
 _MAX_SOURCE = 2**24
 """Bytes; a larger file is data."""
+_BINARIES = ("bin", "sbin")
 _MENTION = b"TUNE_PARAM"
 """In code that reads its parameters from the environment or the JSON file."""
 
@@ -46,7 +48,7 @@ class Command(UserCode):
         """Run the program; see the base class."""
         from trainables.user_code.command.loop import train
 
-        train(self.command, worker)
+        train(self.command, worker, self.folder if worker.job.cwd == "project" else None)
 
     def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
         """A program starts its own workers; see the base class."""
@@ -79,7 +81,18 @@ class Command(UserCode):
         for name, problem in argument_problems(self.command, list(names), always_true):
             section = "fixed" if name in fixed else "space"
             found.append(((section, *name.split(".")) if name else ("command",), problem))
+        if spec.cwd == "project":
+            found += [(("cwd",), problem) for problem in self._view_problems(Path(spec.storage))]
         return found
+
+    def _view_problems(self, storage: Path) -> Iterator[str]:
+        if self.folder is None:
+            yield "project needs a command that names a file, as [python, train.py]"
+            return
+        try:
+            check_size(self.folder, storage.absolute())
+        except UserError as e:
+            yield str(e)
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """The program gets the seed by `{seed}` or as its parameter; see the base class."""
@@ -108,6 +121,12 @@ class Command(UserCode):
             path = Path(part.partition("=")[2] if part.startswith("-") else part)
             if os.sep in part and os.path.isfile(path) and path.stat().st_size <= _MAX_SOURCE:
                 yield path  # `Path.is_file` raises an error for a long text
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the first file that the command names and that is no interpreter."""
+        parents = (file.absolute().parent for file in self.files())
+        return next((folder for folder in parents if folder.name not in _BINARIES), None)
 
     @functools.cache  # noqa: B019 - `resolve` makes few of them
     def _reads_environment(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -25,6 +26,9 @@ from trainables.user_code.command.reports import (
 )
 from trainables.worker import Worker
 
+_OWN_NAME = ".folder_name"
+"""File of a checkpoint with the name that the program gave its folder."""
+_NO_FILE = re.compile("FileNotFoundError|No such file or directory")
 _POLL_S, _POLL_TOGETHER_S = 0.02, 0.1
 StepReport = tuple[int, dict[str, float], str | None]
 """Step, metrics and the folder of a checkpoint."""
@@ -47,6 +51,21 @@ class Known:
     alive: bool = False
     failure: str | None = None
     preempted: bool = field(default_factory=preemption_requested)
+
+
+def by_own_name(checkpoint: Path, temporary: Path) -> Path:
+    """A link to a checkpoint that has the name that the program gave it, alone in its folder.
+
+    Libraries find their checkpoints by name (`checkpoint-500`, `epoch_2`), and read the place of
+    the training from it.
+    """
+    name = checkpoint / _OWN_NAME
+    if not name.is_file():  # of an older version
+        return checkpoint
+    link = temporary / "checkpoint" / name.read_text(encoding="utf-8")
+    link.parent.mkdir()
+    link.symlink_to(checkpoint.absolute())
+    return link
 
 
 class NoProgram:
@@ -121,7 +140,7 @@ class LocalProgram(NoProgram):
             self._current = self._pending.popleft()
             return Known(self._parse(self._current), running=True, alive=True)
         running = self._program.exit_code is None
-        return Known(None, running, alive, self._program.failure())
+        return Known(None, running, alive, self._failure())
 
     def take(self, folder: str) -> Callable[[Path], None]:
         """Move what lies below the working directory, copy anything else; see the base class."""
@@ -135,6 +154,7 @@ class LocalProgram(NoProgram):
                     shutil.copytree(path, target / path.name, dirs_exist_ok=True)
                 else:
                     shutil.copyfile(path, target / path.name)
+            (target / _OWN_NAME).write_text(source.name, encoding="utf-8")
 
         return move if self._reports else super().take(folder)
 
@@ -189,6 +209,13 @@ class LocalProgram(NoProgram):
             alive = alive or bool(new)
             self._pending += new
         return alive
+
+    def _failure(self) -> str | None:
+        failure = self._program.failure()
+        if failure is None or self._job.cwd == "project" or not _NO_FILE.search(failure):
+            return failure
+        advice = "give its path as an argument or under fixed, or set cwd: project"
+        return f"{failure} (the working directory is {self._work}; {advice})"
 
     def _parse(self, report: ProgramReport) -> StepReport:
         step, metrics = self._joiner.take(report.values)
