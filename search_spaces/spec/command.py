@@ -34,13 +34,13 @@ class ReportFromSpec(Section):
     stdout: dict[str, str] = Field(
         default_factory=dict,
         description="Metric to a regular expression with one group, searched in each line of the "
-        "output; a report is complete when each has matched.",
+        "output and of the error output; a report is complete when each has matched.",
     )
     jsonl: str | None = Field(
         None,
         min_length=1,
         description="File of the program with a JSON object per report; relative to the trial's "
-        "working directory.",
+        "working directory. Lines are joined until the metric is among them.",
     )
     tensorboard: str | None = Field(
         None,
@@ -56,7 +56,7 @@ class ReportFromSpec(Section):
         for name, pattern in self.stdout.items():
             if re.compile(pattern).groups != 1:
                 raise ValueError(
-                    f"stdout.{name}: needs one group around the number, like 'loss=(\\S+)', "
+                    f"stdout.{name}: needs one group around the number, like '\\bloss=(\\S+)', "
                     f"got '{pattern}'"
                 )
         return self

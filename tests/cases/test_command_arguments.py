@@ -101,9 +101,9 @@ def test_type_bool_is_refused_unless_every_value_is_true(
 ) -> None:
     command += ", '--lr={lr}'" * ("lr:" in given and "args" not in command)
     found = problems(tmp_path, command, given)
-    assert [bool(re.search("type=bool.*every text is true", each)) for each in found] == (
-        [True] * refused
-    )
+    assert [
+        bool(re.search("type=bool of --use_bias.* true for every text", each)) for each in found
+    ] == ([True] * refused)
     if refused:
         (advice,) = re.findall("there write type=(.*)", found[0])
         script = SCRIPT.replace("type=bool", f"type={advice}")

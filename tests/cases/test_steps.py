@@ -16,6 +16,7 @@ from results.checkpoints.retention import Retention
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.command import ReportFromSpec
+from search_spaces.spec.objectives import objectives
 from tests.trainables.local import RecordingChannel, make_job, run_trial
 from tests.user_code.conftest import python, run_command
 from trainables.user_code.metrics import StepCounter
@@ -140,7 +141,7 @@ def test_lines_of_one_step_are_one_report(tmp_path: Path) -> None:
 
 def test_report_waits_for_every_objective(tmp_path: Path) -> None:
     said = [{"epoch": 1, "loss": 2.0}, {"epoch": 1, "size": 5.0}]
-    curve = lines(tmp_path, said, objectives=frozenset(["loss", "size"])).curve
+    curve = lines(tmp_path, said, objectives=objectives(["loss", "size"], ["min", "max"])).curve
     assert curve == {1: {"epoch": 1.0, "loss": 2.0, "size": 5.0}}
 
 

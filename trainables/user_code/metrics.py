@@ -128,10 +128,10 @@ class StepCounter:
         return found[-1].metrics.get(self._time_attr, -math.inf) if found else -math.inf
 
     def _warn(self, numbers: Mapping[str, float], step: int | None) -> None:
-        name, now, last = "step", step, float(self._step)
-        if now is None:
-            name, now, last = self._time_attr, numbers[self._time_attr], self._clock
-        warn_once(self._job, f"reported {name} {now:g} after {last:g}; such reports do not count")
+        now = f"{self._time_attr} {numbers[self._time_attr]:g} after {self._clock:g}"
+        if step is not None:
+            now = f"step {step} after {self._step}"
+        warn_once(self._job, f"reported {now}; such reports do not count")
 
 
 def warn_once(job: TrialJob, text: str) -> None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from search_spaces.errors import suggest
 from search_spaces.spec.command import ARGS, template_names
+from trainables.user_code.offered import REFUSED
 
 _PARSERS = ("argparse.ArgumentParser", "ArgumentParser")
 _UNCLEAR = {"parse_known_args", "parse_known_intermixed_args", "add_subparsers"}
@@ -22,6 +23,7 @@ _UNCLEAR_KEYS = {"parents", "prefix_chars", "fromfile_prefix_chars"}
 _NO_VALUE = {"store_true", "store_false", "store_const", "append_const", "count", "help", "version"}
 _MANY = {"*": 0, "+": 1, "?": 0, "...": 0, "A...": 1}
 """Least number of values by `nargs`."""
+_REFUSED = REFUSED["command"]
 _READS_BOOL = "type=lambda text: text == 'true'"
 _ALL = f"{{{ARGS}}}"
 _OPTION = re.compile(r"--[^\s={}]+|-[A-Za-z]")
@@ -90,8 +92,8 @@ def argument_problems(
         yield from _problems_of_args(script.name, parameters, options, given)
     for option, name in given.bools:
         if name not in always_true:
-            problem = f"{option.names[0]} of {script.name} has type=bool, for which every text is"
-            yield name, f"{problem} true, also 'false'; there write {_READS_BOOL}"
+            problem = f"type=bool of {option.names[0]} in {script.name} {_REFUSED['type=bool']}"
+            yield name, f"{problem}; there write {_READS_BOOL}"
     for lacking in _lacking(taken, given):
         kind = "option" if lacking.is_option else "argument"
         yield None, f"{script.name} requires the {kind} {lacking.names[0]}"

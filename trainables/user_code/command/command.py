@@ -19,6 +19,7 @@ from trainables.runtime.source import source_digests
 from trainables.user_code.command.arguments import argument_problems
 from trainables.user_code.command.environment import PYTHON, search_path, variable
 from trainables.user_code.command.project_view import check_size
+from trainables.user_code.offered import REFUSED
 from trainables.user_code.user_loop import UncheckedConfig, UserCode
 from trainables.worker import Worker
 
@@ -52,7 +53,7 @@ class Command(UserCode):
 
     def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
         """A program starts its own workers; see the base class."""
-        problem = "a command cannot change its number of workers; give one number"
+        problem = f"a command {REFUSED[self.kind]['resources.workers: {min, max}']}"
         return [((), problem)] if len(workers) > 1 else []
 
     def config_problems(self, config: Mapping[str, Any], *, files: bool) -> list[Problem]:

@@ -47,7 +47,8 @@ class ReportJoiner:
 
     def __init__(self, job: TrialJob, begin: int | None) -> None:
         self._time_attr, self._steps = job.time_attr, StepCounter(job, begin)
-        self._objectives = job.objectives or frozenset(filter(None, [job.retention.metric]))
+        names = [o.metric for o in job.objectives] or [job.retention.metric]
+        self._objectives = frozenset(filter(None, names))
         self._waiting: dict[str, Any] = {}
 
     def take(self, said: Mapping[str, Any]) -> tuple[int, dict[str, float]]:
