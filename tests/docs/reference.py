@@ -70,7 +70,7 @@ def user_code() -> str:
     parts = []
     for kind, offered in OFFERED.items():
         rows = [f"| `{name}` | {text} |" for name, text in offered.items()]
-        rows += [f"| `{name}` | refused: {text} |" for name, text in REFUSED[kind].items()]
+        rows += [f"| `{name}` | refused: {text} |" for name, text in REFUSED.get(kind, {}).items()]
         parts.append("\n".join([f"### {kind}\n", "| Name | In a sweep |", "| --- | --- |", *rows]))
     return "\n" + "\n\n".join(parts) + "\n\n"
 
