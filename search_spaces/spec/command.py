@@ -23,7 +23,8 @@ PLACES = ("seed", "workers", "nodes", "node_rank", "master_addr", "master_port")
 _NAME = r"[A-Za-z_][\w-]*(?:\.[\w-]+)*"
 _SHELL_DEFAULT = r"\$\{\w+-\w*\}"
 _TEMPLATE = re.compile(rf"{_SHELL_DEFAULT}|\{{\{{({_NAME})\}}\}}|\{{({_NAME})\}}")
-_OPTION = re.compile(r"--[^\s={}]+|-[A-Za-z]")
+OPTION = re.compile(r"--[^\s={}]+|-[A-Za-z]")
+"""A word that is the name of an option."""
 _NEGATIVE_NUMBER = re.compile(r"-(?:\d+|\d*\.\d+)")
 """What parsers of options take for a number. They take `-1e-05` for an option."""
 
@@ -101,7 +102,7 @@ def fill(command: Sequence[str], values: Mapping[str, str], args: Sequence[str])
             continue
         word = _TEMPLATE.sub(lambda m: _replacement(m, values), part)
         is_value = word.startswith("-") and part.startswith("{") and not part.startswith("{{")
-        if is_value and _OPTION.fullmatch(before) and not _NEGATIVE_NUMBER.fullmatch(word):
+        if is_value and OPTION.fullmatch(before) and not _NEGATIVE_NUMBER.fullmatch(word):
             filled[-1] += "=" * before.startswith("--") + word
         else:
             filled.append(word)

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from search_spaces.errors import suggest
-from search_spaces.spec.command import ARGS, template_names
+from search_spaces.spec.command import ARGS, OPTION, template_names
 from trainables.user_code.offered import REFUSED
 
 _PARSERS = ("argparse.ArgumentParser", "ArgumentParser")
@@ -26,7 +25,6 @@ _MANY = {"*": 0, "+": 1, "?": 0, "...": 0, "A...": 1}
 _REFUSED = REFUSED["command"]
 _READS_BOOL = "type=lambda text: text == 'true'"
 _ALL = f"{{{ARGS}}}"
-_OPTION = re.compile(r"--[^\s={}]+|-[A-Za-z]")
 
 
 @dataclass(frozen=True)
@@ -182,7 +180,7 @@ def _given(words: Sequence[str], options: Mapping[str, Argument]) -> _Given:
         name, is_joined, value = (word := waiting.popleft()).partition("=")
         if word == _ALL:
             found.parameters = True
-        elif not _OPTION.fullmatch(name):
+        elif not OPTION.fullmatch(name):
             found.words += 1
         elif (option := _named(name, options)) is None:
             found.unknown = name
@@ -200,7 +198,7 @@ def _given(words: Sequence[str], options: Mapping[str, Argument]) -> _Given:
 
 
 def _is_name(word: str) -> bool:
-    return word == _ALL or _OPTION.fullmatch(word.partition("=")[0]) is not None
+    return word == _ALL or OPTION.fullmatch(word.partition("=")[0]) is not None
 
 
 def _named(name: str, options: Mapping[str, Argument]) -> Argument | None:

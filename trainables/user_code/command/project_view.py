@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
+from results.paths import SweepPaths
 from search_spaces.errors import UserError
 
 _COPIED = 2**24
@@ -83,4 +84,5 @@ def _entries(project: Path, work: Path) -> Iterator[Path]:
 
 def _is_own(folder: Path, work: Path) -> bool:
     hidden = folder.name.startswith(".") or folder.name == "__pycache__"
-    return not hidden and not (folder / "pyvenv.cfg").exists() and not work.is_relative_to(folder)
+    other = (folder / "pyvenv.cfg").exists() or SweepPaths(folder).study.exists()
+    return not hidden and not other and not work.is_relative_to(folder)
