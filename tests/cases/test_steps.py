@@ -140,9 +140,18 @@ def test_lines_of_one_step_are_one_report(tmp_path: Path) -> None:
 
 
 def test_report_waits_for_every_objective(tmp_path: Path) -> None:
-    said = [{"epoch": 1, "loss": 2.0}, {"epoch": 1, "size": 5.0}]
+    said: list[dict[str, Any]] = [
+        {"epoch": 1, "loss": 2.0},
+        {"epoch": 1, "size": 5.0},
+        {"epoch": 2, "loss": 9.0},  # the size of this epoch is missing
+        {"epoch": 3, "size": 6.0},
+        {"epoch": 3, "loss": 1.0},
+    ]
     curve = lines(tmp_path, said, objectives=objectives(["loss", "size"], ["min", "max"])).curve
-    assert curve == {1: {"epoch": 1.0, "loss": 2.0, "size": 5.0}}
+    assert curve == {
+        1: {"epoch": 1.0, "loss": 2.0, "size": 5.0},
+        3: {"epoch": 3.0, "loss": 1.0, "size": 6.0},
+    }
 
 
 def test_metric_that_never_comes_is_named_beside_what_came(tmp_path: Path) -> None:

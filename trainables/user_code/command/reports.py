@@ -59,7 +59,7 @@ class ReportJoiner:
             UserError: the step is not a whole number.
         """
         values = {k: v for k, v in said.items() if k != CHECKPOINT}
-        joined = {**self._waiting, **values}
+        joined = {**self._of_this_time(values), **values}
         metrics = self._numbers(joined)
         if metrics and self._objectives <= metrics.keys():
             self._waiting = {}
@@ -69,6 +69,16 @@ class ReportJoiner:
             self._waiting = joined
         clock = math.floor(own.get(self._time_attr, 0))
         return max(self._steps.last, clock if step is None else step), {}
+
+    def _of_this_time(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What waits, without the objectives of another step."""
+        before, now = (
+            {k: v for k, v in part.items() if k in (STEP, self._time_attr)}
+            for part in (self._waiting, values)
+        )
+        is_other = any(before.get(name, value) != value for name, value in now.items())
+        dropped = self._objectives if is_other else ()
+        return {k: v for k, v in self._waiting.items() if k not in dropped}
 
     def advice(self) -> str:
         """The names that the program said in place of the metric; empty if it said nothing."""
