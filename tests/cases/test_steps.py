@@ -38,16 +38,31 @@ def test_steps_increase_and_reach_the_clock_whatever_its_fractions(clocks: list[
     assert all(step >= int(c) for step, c in zip(found, clocks, strict=True))  # type: ignore[operator]
 
 
-def test_repeated_report_does_not_count_and_is_named(tmp_path: Path) -> None:
-    epochs = [{"epoch": e, "loss": 1.0} for e in (1.0, 1.0, 0.5, 2.0)]
-    assert steps_of(tmp_path, epochs) == [1, None, None, 2]
-    warning = TrialPaths(tmp_path).warning(1).read_text()
-    assert "epoch 1 after 1" in warning
+def test_report_of_an_earlier_time_does_not_count_and_is_named(tmp_path: Path) -> None:
+    epochs = [{"epoch": e, "loss": 1.0} for e in (1.0, 2.0, 1.5, 3.0)]
+    assert steps_of(tmp_path, epochs) == [1, 2, None, 3]
+    assert "epoch 1.5 after 2" in TrialPaths(tmp_path).warning(1).read_text()
 
 
-def test_evaluation_may_follow_the_training_of_the_same_epoch(tmp_path: Path) -> None:
-    assert steps_of(tmp_path, [{"epoch": 1.0}, {"epoch": 1.0, "loss": 1.0}]) == [1, 2]
+def test_evaluations_of_one_epoch_are_several_steps(tmp_path: Path) -> None:
+    said = [{"epoch": e, "loss": 1.0} for e in (1.0, 1.0, 1.0, 2.0)]
+    assert steps_of(tmp_path, said) == [1, 2, 3, 4]
     assert not TrialPaths(tmp_path).warning(1).exists()
+
+
+def test_code_that_begins_again_is_named_and_what_it_repeats_does_not_count(tmp_path: Path) -> None:
+    resumed = StepCounter(make_job(tmp_path, attempt=2, **LOSS), 3)
+    said = [{"loss": 1.0}, {"loss": 2.0}, {"loss": 3.0}, {"loss": 4.0}]
+    assert [resumed.number(r, step) for step, r in enumerate(said, 1)] == [None] * 3 + [
+        (4, said[3])
+    ]
+    assert "step 1 after 3" in TrialPaths(tmp_path).warning(2).read_text()
+
+
+def test_loop_reports_training_and_evaluation_of_an_epoch_as_one_step(tmp_path: Path) -> None:
+    loop = StepCounter(make_job(tmp_path, **LOSS), None, shares_steps=True)
+    said = [{"epoch": 1.0}, {"epoch": 1.0, "loss": 1.0}, {"epoch": 2.0, "loss": 1.0}]
+    assert [loop.number(dict(r)) for r in said] == list(zip((1, 1, 2), said, strict=True))
 
 
 NANOGPT = """

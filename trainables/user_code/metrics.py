@@ -44,20 +44,22 @@ class StepCounter:
 
     - The step is the one that the code names as such, or the whole part of the metric `time_attr`,
       or a count of the reports. Several reports within one unit of `time_attr`, as two evaluations
-      in each epoch, are several steps; the metric keeps its fraction, by which the scheduler goes.
+      in each epoch, are several steps; the metric keeps its value, by which the scheduler goes.
     - A loop that counts from 0, as `for epoch in range(10)` does, reports what it has completed as
       one less than the scheduler counts it: its metric is raised by 1. A file of the trial
       remembers that for its later attempts.
-    - A report that is not beyond the last one is no new one. Code that resumed often begins with
-      the checkpoint's own step. Anything else gets a warning.
+    - A report of an earlier time or step, or of the same step, is no new one, and gets a warning.
+      Code that resumed often begins with the checkpoint's own: that needs none.
 
     Args:
         job: the attempt.
         begin: the step of the checkpoint at which it began; None for a fresh start.
+        shares_steps: whether a report has the step of the one before it, if that is of the same
+            time and lacks the sweep's metric.
     """
 
-    def __init__(self, job: TrialJob, begin: int | None) -> None:
-        self._job, self._begin = job, begin
+    def __init__(self, job: TrialJob, begin: int | None, *, shares_steps: bool = False) -> None:
+        self._job, self._begin, self._shares_steps = job, begin, shares_steps
         self._marker, self._time_attr = job.paths.counts_from_zero, job.time_attr
         self._from_zero = self._marker.exists()
         self._is_first, self._lacks_metric = True, False
@@ -81,34 +83,31 @@ class StepCounter:
             step: as the code names it; None if it does not.
         """
         numbers = self._from_one(numbers)
-        has_metric = self._job.retention.metric in numbers
-        if self._repeats(numbers, step):
-            if has_metric and not (self._is_first and self._begin is not None):
+        clock, has_metric = numbers.get(self._time_attr), self._job.retention.metric in numbers
+        is_same = clock == self._clock if step is None else step == self._step
+        is_own = is_same and self._step == self._begin  # of the checkpoint
+        goes_on = is_same and step is None and not is_own
+        self._is_first = False
+        if self._is_past(numbers, step) and not goes_on:
+            if has_metric and not is_own:
                 self._warn(numbers, step)
-            self._is_first = False
             return None
-        clock = numbers.get(self._time_attr)
         if step is None:
-            step = max(self.last + 1, math.floor(clock) if clock is not None else 0)
+            is_shared = self._shares_steps and goes_on and self._lacks_metric
+            step = max(self.last + (not is_shared), math.floor(clock or 0))
         self._step, self._clock = step, self._clock if clock is None else clock
-        self._is_first, self._lacks_metric = False, not has_metric
+        self._lacks_metric = not has_metric
         return step, numbers
 
-    def repeats(self, numbers: dict[str, float], step: int | None = None) -> bool:
-        """Whether a report is not beyond the last one; arguments as of `number`.
+    def is_past(self, numbers: dict[str, float], step: int | None = None) -> bool:
+        """Whether a report is not beyond the last one; arguments as of `number`."""
+        return self._is_past(self._from_one(numbers), step)
 
-        One with the sweep's metric follows one of the same time without it.
-        """
-        return self._repeats(self._from_one(numbers), step)
-
-    def _repeats(self, numbers: Mapping[str, float], step: int | None) -> bool:
+    def _is_past(self, numbers: Mapping[str, float], step: int | None) -> bool:
         clock = numbers.get(self._time_attr)
         if step is not None:
             return step <= self._step
-        if clock is None:
-            return False
-        follows = self._lacks_metric and self._job.retention.metric in numbers
-        return clock < self._clock or (clock == self._clock and not follows)
+        return clock is not None and clock <= self._clock
 
     def _from_one(self, numbers: dict[str, float]) -> dict[str, float]:
         clock = numbers.get(self._time_attr)
@@ -128,9 +127,9 @@ class StepCounter:
         return found[-1].metrics.get(self._time_attr, -math.inf) if found else -math.inf
 
     def _warn(self, numbers: Mapping[str, float], step: int | None) -> None:
-        now = f"{self._time_attr} {numbers[self._time_attr]:g} after {self._clock:g}"
-        if step is not None:
-            now = f"step {step} after {self._step}"
+        now = f"step {step} after {self._step}"
+        if step is None:
+            now = f"{self._time_attr} {numbers[self._time_attr]:g} after {self._clock:g}"
         warn_once(self._job, f"reported {now}; such reports do not count")
 
 

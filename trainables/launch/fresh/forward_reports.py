@@ -51,12 +51,12 @@ class ForwardReports(UserCallback):
         if self._job.superseded:
             return
         if self._steps is None:
-            self._steps = StepCounter(self._job, self._first_step())
+            self._steps = StepCounter(self._job, self._first_step(), shares_steps=True)
         counter, numbers = self._steps, metrics[0]
         if self._held is None:
             if numbers and (found := counter.number(numbers)):
                 self._post(*found)
-        elif self._job.retention.metric in numbers and not counter.repeats(numbers):
+        elif self._job.retention.metric in numbers and not counter.is_past(numbers):
             self._held.cancel()
             self._held.function()
             return

@@ -65,7 +65,7 @@ class ReportJoiner:
             self._waiting = {}
             return self._steps.number(metrics, _step(joined)) or (self._steps.last, {})
         own, step = self._numbers(values), _step(values)
-        if not self._steps.repeats(own, step):
+        if not self._steps.is_past(own, step):
             self._waiting = joined
         clock = math.floor(own.get(self._time_attr, 0))
         return max(self._steps.last, clock if step is None else step), {}
