@@ -108,8 +108,8 @@ def _problems_of_args(
         if option is None:
             yield name, f"{script} has no option --{name}{suggest(f'--{name}', options)}"
         elif not option.most:
-            problem = f"--{name} of {script} takes no value, but {{args}} gives it one"
-            yield name, f"{problem}; there write {_READS_BOOL}"
+            problem = f"--{name} of {script} takes no value, but {{args}}"
+            yield name, f"{problem} {_REFUSED['{args} for a flag']}: {_READS_BOOL}"
         else:
             given.options.add(option)
             given.bools += [(option, name)] * option.is_bool

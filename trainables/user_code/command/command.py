@@ -91,7 +91,7 @@ class Command(UserCode):
             yield "project needs a command that names a file, as [python, train.py]"
             return
         try:
-            check_size(self.folder, storage.absolute())
+            check_size(self.folder, storage.resolve())
         except UserError as e:
             yield str(e)
 
@@ -126,7 +126,7 @@ class Command(UserCode):
     @property
     def folder(self) -> Path | None:
         """The folder of the first file that the command names and that is no interpreter."""
-        parents = (file.absolute().parent for file in self.files())
+        parents = (file.absolute().parent.resolve() for file in self.files())
         return next((folder for folder in parents if folder.name not in _BINARIES), None)
 
     @functools.cache  # noqa: B019 - `resolve` makes few of them
@@ -155,10 +155,10 @@ def _program_problem(program: str) -> str | None:
 
 def _same_variables(config: Mapping[str, Any]) -> Iterator[Problem]:
     """Parameters of which only one can be in the environment."""
-    names = list(flattened(config))
-    for i, name in enumerate(names):
-        if variable(name) in (taken := {variable(n): n for n in names[:i]}):
-            problem = f"${variable(name)} is that of {taken[variable(name)]}, too; rename one"
+    taken: dict[str, str] = {}
+    for name in flattened(config):
+        if (other := taken.setdefault(variable(name), name)) != name:
+            problem = f"${variable(name)} is that of {other}, too; rename one"
             yield tuple(name.split(".")), problem
 
 

@@ -23,6 +23,9 @@ _MOST_FILES, _MOST_BYTES = 10_000, 2**30
 def make_view(project: Path, work: Path) -> dict[Path, int]:
     """Fill a working directory; what an earlier attempt left there stays.
 
+    Args:
+        project, work: absolute, without links.
+
     Returns:
         The files that are linked, and when they were changed last (ns).
 
@@ -31,7 +34,7 @@ def make_view(project: Path, work: Path) -> dict[Path, int]:
     """
     check_size(project, work)
     linked = {}
-    for path in _entries(project, work):
+    for path in [*_entries(project, work)]:
         target = work / path.relative_to(project)
         if not os.path.lexists(target):
             _add(path, target)
