@@ -7,8 +7,8 @@ from __future__ import annotations
 
 CONTEXT = "ray.tune.get_context()"
 _SEARCH = "is a search of its own; name the function or class that it tunes"
-_SAVES = "has no effect: the code decides itself when it saves; remove it"
-_FRESH = "has no effect: each attempt has fresh processes; remove it"
+_SAVES = "decides itself when it saves; remove it"
+_FRESH = "has no effect: each attempt of a Ray Train loop has fresh processes; remove it"
 _FIXED_WORKERS = "cannot change its number of workers; give one number"
 _ONE_WORKER = (
     "takes one worker; for several, write a loop for Ray Train, which reports by ray.train.report"
@@ -67,7 +67,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "resources.workers: {min, max}": _FIXED_WORKERS,
         "resources.isolation: lane": _FRESH,
         "resources.max_trials_per_lane": _FRESH,
-        "checkpoint.every": _SAVES,
+        "checkpoint.every": f"has no effect: a Ray Train loop {_SAVES}",
         "checkpoint.mirror": "copies no checkpoint of a Ray Train loop; let the loop copy it, or "
         "remove this",
         "asha_promote, pbt, pb2": "continue trials from checkpoints; use asha",
@@ -83,7 +83,7 @@ REFUSED: dict[str, dict[str, str]] = {
             for name in ("world_size", "world_rank", "local_rank", "local_world_size", "node_rank")
         },
         "resources.workers": _ONE_WORKER,
-        "checkpoint.every": _SAVES,
+        "checkpoint.every": f"has no effect: a Ray Tune function {_SAVES}",
     },
     "Ray Tune class": {
         "default_resource_request": _SWEEP_RESOURCES,
