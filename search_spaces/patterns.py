@@ -21,6 +21,8 @@ MAX_PATTERNS, MAX_LENGTH, MAX_REPEATS, SECONDS = 20, 500, 10_000, 0.5
 """Patterns of a file, characters of one, the product of its counted repetitions, and the time that
 one may take on a text (seconds of the process).
 """
+_NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
+_NAME_BEGINS, _NUMBER_ENDS = r"(?<![\w./@-])", r"(?!\w|\.[\w.]|[,:-]\d)"
 _slow: set[str] = set()
 """Patterns that took longer. They are not tried again: the sweep's driver waits meanwhile."""
 
@@ -55,6 +57,16 @@ def _fault(pattern: str) -> str | None:
     except (re.error, regex.error, RecursionError, OverflowError) as e:
         return f"'{pattern}' is not a regular expression ({e})"
     return None
+
+
+def metric_pattern(name: str) -> str:
+    """The pattern of a metric in a line of output: its name, `=` or `:`, and a number.
+
+    The name is a whole one: `loss` is not found in `train_loss=1`, `val/loss=1` or `loss-a=1`. What
+    only begins as a number is none: `1e`, `1.2.3`, `0,5`, `12:30`, `3ms`. Quotes of JSON and of
+    Python may stand around both.
+    """
+    return rf"{_NAME_BEGINS}{re.escape(name)}[\"']?\s*[=:]\s*[\"']?({_NUMBER}){_NUMBER_ENDS}"
 
 
 def matches(pattern: str, text: str) -> bool:

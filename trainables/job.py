@@ -16,6 +16,7 @@ from results.trial_paths import TrialPaths
 from search_spaces.layout import Layout
 from search_spaces.spec.command import ReportFromSpec
 from search_spaces.spec.layout import DDP, LayoutSpec
+from search_spaces.spec.objectives import Objective
 
 
 class Answer(StrEnum):
@@ -44,6 +45,7 @@ class TrialJob:
         checkpoint_every: steps between checkpoints.
         checkpoint_async: whether checkpoints are written in the background.
         retention: selects the checkpoints to keep; its metric is the sweep's objective.
+        objectives: of the sweep.
         max_t: the scheduler's step at which the trial is complete.
         time_attr: the metric in which the scheduler measures progress.
         rungs: values of that metric at which it may pause the trial, after a checkpoint.
@@ -54,6 +56,7 @@ class TrialJob:
         redact: names of environment variables that are secret, in addition to the usual ones.
         report_from: where a command's reports come from.
         stop_grace_s: longest time that a command may take to end after SIGTERM.
+        cwd: what a command has in its working directory: nothing, or a view of its `project`.
     """
 
     trial_id: str
@@ -69,6 +72,7 @@ class TrialJob:
     avoid: tuple[str, ...] = ()
     checkpoint_async: bool = True
     retention: Retention = field(default_factory=Retention)
+    objectives: tuple[Objective, ...] = ()
     max_t: int | None = None
     time_attr: str = "step"
     rungs: tuple[int, ...] = ()
@@ -79,6 +83,7 @@ class TrialJob:
     redact: tuple[str, ...] = ()
     report_from: ReportFromSpec = field(default_factory=ReportFromSpec)
     stop_grace_s: float = 10.0
+    cwd: str = "trial"
 
     @property
     def key(self) -> str:

@@ -86,7 +86,7 @@ def resolve_for(spec: SweepSpec) -> Trainable[Any]:
 def code_folder(name: str) -> Path:
     """The folder of a user's own code; the working directory if there is none."""
     if name.startswith(PREFIX):
-        return next((file.parent for file in Command(name).files()), Path.cwd())
+        return Command(name).folder or Path.cwd()
     return loader.find(name).parent if ":" in name else Path.cwd()
 
 

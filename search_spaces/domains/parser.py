@@ -150,7 +150,11 @@ def _is_near_domain(raw: object) -> bool:
 def name_error(key: object) -> str | None:
     """The mistake in a parameter's name; None for a valid one."""
     if not isinstance(key, str) or not key or "." in key:
-        return f"a parameter's name is text without a dot, got {show(key)}; nest a group instead"
+        group, _, name = str(key).partition(".")
+        form = f": {group}: {{{name}: …}}" if group and name else ""
+        return (
+            f"a parameter's name is text without a dot, got {show(key)}; nest a group instead{form}"
+        )
     return None
 
 

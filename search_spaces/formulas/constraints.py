@@ -164,9 +164,12 @@ def unknown_name_errors(expression: Expression, known: set[str]) -> Iterator[str
     for name in expression.names:
         if name in known:
             continue
-        inside = sorted(k for k in known if k.startswith(f"{name}."))
-        group = f"; it is a group, name one of {', '.join(inside)}"
-        yield f"unknown parameter '{name}'{group if inside else suggest(name, known)}"
+        hint = suggest(name, {k for k in known if k.replace(".", "").isidentifier()} or known)
+        if inside := sorted(k for k in known if k.startswith(f"{name}.")):
+            hint = f"; it is a group, name one of {', '.join(inside)}"
+        if dashed := sorted(k for k in known if "-" in k and k in expression.text):
+            hint = f"; a formula reads {dashed[0]} as a difference, so give it a name with _"
+        yield f"unknown parameter '{name}'{hint}"
 
 
 def fixed_values(fixed: Tree) -> Iterator[tuple[str, Any]]:

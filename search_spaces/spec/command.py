@@ -20,8 +20,13 @@ ARGS = "args"
 PLACES = ("seed", "workers", "nodes", "node_rank", "master_addr", "master_port")
 """Names that a template may have in addition to the parameters of the trial."""
 
-_NAME = r"[A-Za-z_]\w*(?:\.\w+)*"
-_TEMPLATE = re.compile(rf"\{{\{{({_NAME})\}}\}}|\{{({_NAME})\}}")
+_NAME = r"[A-Za-z_][\w-]*(?:\.[\w-]+)*"
+_SHELL_DEFAULT = r"\$\{\w+-\w*\}"
+_TEMPLATE = re.compile(rf"{_SHELL_DEFAULT}|\{{\{{({_NAME})\}}\}}|\{{({_NAME})\}}")
+OPTION = re.compile(r"--[^\s={}]+|-[A-Za-z]")
+"""A word that is the name of an option."""
+_NEGATIVE_NUMBER = re.compile(r"-(?:\d+|\d*\.\d+)")
+"""What parsers of options take for a number. They take `-1e-05` for an option."""
 
 
 class ReportFromSpec(Section):
@@ -30,13 +35,13 @@ class ReportFromSpec(Section):
     stdout: dict[str, str] = Field(
         default_factory=dict,
         description="Metric to a regular expression with one group, searched in each line of the "
-        "output; a report is complete when each has matched.",
+        "output and of the error output; a report is complete when each has matched.",
     )
     jsonl: str | None = Field(
         None,
         min_length=1,
         description="File of the program with a JSON object per report; relative to the trial's "
-        "working directory.",
+        "working directory. Lines are joined until the metric is among them.",
     )
     tensorboard: str | None = Field(
         None,
@@ -52,7 +57,7 @@ class ReportFromSpec(Section):
         for name, pattern in self.stdout.items():
             if re.compile(pattern).groups != 1:
                 raise ValueError(
-                    f"stdout.{name}: needs one group around the number, like 'loss=(\\S+)', "
+                    f"stdout.{name}: needs one group around the number, like '\\bloss=(\\S+)', "
                     f"got '{pattern}'"
                 )
         return self
@@ -85,16 +90,39 @@ def check_command(command: Sequence[str], parameters: Collection[str]) -> None:
 def fill(command: Sequence[str], values: Mapping[str, str], args: Sequence[str]) -> list[str]:
     """The command with its names replaced; `{args}` becomes several arguments.
 
+    A value that looks like an option, such as `-1e-05`, is joined to the option before it.
+
     Raises:
         KeyError: a name has no value.
     """
     filled: list[str] = []
-    for part in command:
+    for before, part in zip(["", *command], command, strict=False):
         if part == f"{{{ARGS}}}":
             filled += args
+            continue
+        word = _TEMPLATE.sub(lambda m: _replacement(m, values), part)
+        is_value = word.startswith("-") and part.startswith("{") and not part.startswith("{{")
+        if is_value and OPTION.fullmatch(before) and not _NEGATIVE_NUMBER.fullmatch(word):
+            filled[-1] += "=" * before.startswith("--") + word
         else:
-            filled.append(_TEMPLATE.sub(lambda m: f"{{{m[1]}}}" if m[1] else values[m[2]], part))
+            filled.append(word)
     return filled
+
+
+def _replacement(found: re.Match[str], values: Mapping[str, str]) -> str:
+    if found[2]:
+        return values[found[2]]
+    return f"{{{found[1]}}}" if found[1] else found[0]
+
+
+def option_words(name: str, text: str) -> list[str]:
+    """A parameter as an option: two words, or one if the value looks like an option itself."""
+    return [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]
+
+
+def can_be_placeholder(name: str) -> bool:
+    """Whether `{name}` in a command stands for the parameter of this name."""
+    return re.fullmatch(_NAME, name) is not None
 
 
 def name_of(command: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
 
@@ -91,6 +91,11 @@ class SweepSpec(Section):
         min_length=1,
         description="In place of trainable, a program with its arguments: [sh, train.sh, --lr, "
         "'{learning_rate}']; {args}: all parameters as --name value.",
+    )
+    cwd: Literal["trial", "project"] = Field(
+        "trial",
+        description="Working directory of the command: the trial's own, empty at first; or a view "
+        "of the folder of the command's script in it, so that relative paths are found.",
     )
     report_from: ReportFromSpec = Field(default_factory=ReportFromSpec)
     user_code: UserCodeSpec = Field(default_factory=UserCodeSpec)
@@ -197,6 +202,13 @@ class SweepSpec(Section):
             named = {leaf.name for leaf in parameters(info.data["space"])}
             check_command(command, named | flattened(info.data["fixed"]).keys())
         return command
+
+    @field_validator("cwd")
+    @classmethod
+    def _check_cwd(cls, cwd: str, info: ValidationInfo) -> str:
+        if cwd == "project" and info.data.get("command", ()) is None:
+            raise ValueError("project is for a command; a trainable has the trial's folder")
+        return cwd
 
     @field_validator("constraints")
     @classmethod

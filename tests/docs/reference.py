@@ -17,6 +17,7 @@ from search_spaces.spec.scheduler import SCHEDULERS
 from search_spaces.spec.search import SEARCHERS
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import TRAINABLES, resolve
+from trainables.user_code.offered import OFFERED, REFUSED
 
 ROOT = Path(__file__).parents[2]
 NAMES = {
@@ -64,6 +65,16 @@ def pipeline_file() -> str:
     return "\n" + "\n".join(parts) + "\n"
 
 
+def user_code() -> str:
+    """For each kind of user code, what it is offered and what `tune plan` refuses."""
+    parts = []
+    for kind, offered in OFFERED.items():
+        rows = [f"| `{name}` | {text} |" for name, text in offered.items()]
+        rows += [f"| `{name}` | refused: {text} |" for name, text in REFUSED.get(kind, {}).items()]
+        parts.append("\n".join([f"### {kind}\n", "| Name | In a sweep |", "| --- | --- |", *rows]))
+    return "\n" + "\n\n".join(parts) + "\n\n"
+
+
 PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "sweep-file.md": sweep_file,
     ROOT / "docs" / "pipelines.md": pipeline_file,
@@ -71,6 +82,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "rl.md": reinforcement,
     ROOT / "docs" / "distillation.md": lambda: hyperparameters("distill"),
     ROOT / "docs" / "language-models.md": lambda: hyperparameters("causal_lm"),
+    ROOT / "docs" / "user_code.md": user_code,
     ROOT / "docs" / "images.md": lambda: hyperparameters("image_classifier"),
 }
 """Each document with a generated part, and the function that makes it."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from trainables.user_code.loader import function_in, parse
+from trainables.user_code.offered import CONTEXT, REFUSED
 
 
 def loop_problems(name: str) -> list[str]:
@@ -35,12 +36,37 @@ def _mistakes(loop: ast.FunctionDef, tree: ast.Module) -> Iterator[tuple[int, st
         called = full_name(node.func, aliases)
         if not is_driver and called.endswith("get_dataset_shard"):
             yield node.lineno, _NO_DATASETS
-        if called == "ray.tune.report":
-            problem = "ray.tune.report has no effect in a Ray Train loop; call ray.train.report"
-            yield node.lineno, problem
-        if called in ("ray.tune.Tuner", "ray.tune.run"):
-            problem = f"{called} is a search of its own; name the function or class that it tunes"
-            yield node.lineno, problem
+    yield from refused_calls("Ray Train loop", loop, aliases)
+
+
+def refused_calls(kind: str, node: ast.AST, aliases: dict[str, str]) -> Iterator[tuple[int, str]]:
+    """Lines of code with a call that is not offered, and what `tune plan` says.
+
+    Args:
+        kind: of the code, of `offered.REFUSED`.
+        node: the function.
+        aliases: names that its file imports.
+    """
+    parts = list(ast.walk(node))
+    contexts = {
+        ast.unparse(part.targets[0]): CONTEXT
+        for part in parts
+        if isinstance(part, ast.Assign) and _called(part.value, aliases) == CONTEXT
+    }
+    for call in (part for part in parts if isinstance(part, ast.Call)):
+        name = _called(call, {**aliases, **contexts}).removesuffix("()")
+        if name in REFUSED[kind]:
+            yield call.lineno, f"{name} {REFUSED[kind][name]}"
+
+
+def _called(node: ast.expr, aliases: dict[str, str]) -> str:
+    """`ray.tune.get_context()` of a call, also where another call follows; empty otherwise."""
+    if not isinstance(node, ast.Call):
+        return ""
+    inner = node.func.value if isinstance(node.func, ast.Attribute) else None
+    if isinstance(inner, ast.Call) and isinstance(node.func, ast.Attribute):
+        return f"{_called(inner, aliases)}.{node.func.attr}()"
+    return f"{full_name(node.func, aliases)}()"
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:

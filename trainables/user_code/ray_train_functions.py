@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
-from trainables.user_code.metrics import flat_numbers
+from trainables.user_code.metrics import flat_numbers, warn_once
 
 if TYPE_CHECKING:
     from ray.train import Checkpoint
@@ -95,12 +94,7 @@ class LoopFunctions:
 
 def warn_not_restored(job: TrialJob, code: str, call: str) -> None:
     """Warn, once, in the log and by a file, that code did not ask for its checkpoint by a call."""
-    warning = job.paths.warning(job.attempt)
-    if not warning.exists():
-        text = f"had a checkpoint, and the {code} did not ask for it by {call}; it began again"
-        sys.stderr.write(f"warning: this attempt {text}\n")
-        warning.parent.mkdir(parents=True, exist_ok=True)
-        warning.write_text(text)
+    warn_once(job, f"had a checkpoint, and the {code} did not ask for it by {call}; it began again")
 
 
 @contextmanager

@@ -20,6 +20,7 @@ from trainables.config import Problem, TrainableConfig, path_in
 from trainables.runtime.source import source_digests
 from trainables.user_code import loader, models
 from trainables.user_code.loop_source import loop_problems, never_reports, reads_seed
+from trainables.user_code.offered import REFUSED
 from trainables.user_code.parameters import parameter_problems
 
 
@@ -145,7 +146,7 @@ class UserLoop(UserFunction):
 
     def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
         """A loop reads its world size once; see the base class."""
-        problem = f"a {self.kind} cannot change its number of workers; give one number"
+        problem = f"a {self.kind} {REFUSED[self.kind]['resources.workers: {min, max}']}"
         return [((), problem)] if len(workers) > 1 else []
 
     def code_problems(self) -> list[str]:
@@ -163,21 +164,22 @@ class UserLoop(UserFunction):
         class.
         """
         given = {name for config in configs for name in config}
-        fresh = f"has no effect: each attempt of a {self.kind} has fresh processes; remove it"
-        saves = f"has no effect: a {self.kind} decides itself when it saves; remove it"
+        refused = REFUSED[self.kind]
         found: list[Problem] = []
         if spec.resources.isolation == "lane":
-            found.append((("resources", "isolation"), f"lane {fresh}"))
+            found.append(
+                (("resources", "isolation"), f"lane {refused['resources.isolation: lane']}")
+            )
         if spec.resources.max_trials_per_lane is not None:
-            found.append((("resources", "max_trials_per_lane"), fresh))
+            key = "resources.max_trials_per_lane"
+            found.append((("resources", "max_trials_per_lane"), refused[key]))
         if spec.checkpoint.every > 1:
-            found.append((("checkpoint", "every"), saves))
+            found.append((("checkpoint", "every"), refused["checkpoint.every"]))
         if spec.scheduler.name == "asha_promote":
             problem = f"pauses at rungs, but a {self.kind} decides itself when it saves; use asha"
             found.append((("scheduler", "name"), f"asha_promote {problem}"))
         if spec.checkpoint.mirror is not None:
-            problem = f"copies no checkpoint of a {self.kind}; let the loop copy it, or remove this"
-            found.append((("checkpoint", "mirror"), problem))
+            found.append((("checkpoint", "mirror"), refused["checkpoint.mirror"]))
         if spec.replicates > 1 and "seed" in given:
             problem = "gives every replicate this seed; remove it, the loop gets one as config"
             found.append((("fixed", "seed"), f"{problem}['seed']"))

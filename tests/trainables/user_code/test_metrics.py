@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import torch
 
-from results.trial_paths import TrialPaths
+from results.checkpoints.retention import Retention
+from tests.trainables.local import make_job
 from trainables.user_code.metrics import StepCounter, flat_numbers
 
 
@@ -29,20 +30,26 @@ def test_metric_of_the_sweep_must_be_a_number() -> None:
         flat_numbers({"eval": {"loss": "low"}}, "eval/loss")
 
 
+def counter(folder: Path, begin: int | None = None, time_attr: str = "epoch") -> StepCounter:
+    """Of an attempt whose sweep has the metric `loss`."""
+    job = make_job(folder, time_attr=time_attr, retention=Retention(metric="loss"))
+    return StepCounter(job, begin)
+
+
 def test_epochs_from_zero_are_counted_from_one_in_every_attempt(tmp_path: Path) -> None:
-    paths = TrialPaths(tmp_path / "t0000")
-    first = StepCounter(paths, "epoch", 0)
+    first = counter(tmp_path / "t0000")
     assert [first.number({"epoch": e}) for e in (0.0, 1.0)] == [
         (1, {"epoch": 1.0}),
         (2, {"epoch": 2.0}),
     ]
-    resumed = StepCounter(paths, "epoch", 2)
+    resumed = counter(tmp_path / "t0000", 2)
     assert resumed.number({"epoch": 2.0, "loss": 1.0}) == (3, {"epoch": 3.0, "loss": 1.0})
 
 
 def test_other_loops_keep_their_steps(tmp_path: Path) -> None:
-    counted = StepCounter(TrialPaths(tmp_path / "t0000"), "epoch", 4)
+    counted = counter(tmp_path / "t0000", 4)
     assert counted.number({"loss": 1.0}) == (5, {"loss": 1.0})
-    named = StepCounter(TrialPaths(tmp_path / "t0001"), "epoch", 0)
+    named = counter(tmp_path / "t0001")
     assert named.number({"epoch": 1.0}) == (1, {"epoch": 1.0})
     assert named.number({"epoch": 2.5}) == (2, {"epoch": 2.5})
+    assert named.number({"loss": 1.0}, 1000) == (1000, {"loss": 1.0})

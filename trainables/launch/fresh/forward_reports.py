@@ -30,8 +30,8 @@ class ForwardReports(UserCallback):
 
     The report of the last step (`max_t`) is posted when the loop reports a later step, at the
     latest after a minute: the driver ends the trial then, and a loop may still save its model. When
-    the loop returns before, `run_attempt` posts it. A report without numbers, or of the last step
-    again, only brings a checkpoint.
+    the loop returns before, `run_attempt` posts it. A report without numbers, or that repeats an
+    earlier one, only brings a checkpoint.
 
     Args:
         restored: step of the checkpoint that Ray Train gives the loop; None if there is none.
@@ -51,14 +51,12 @@ class ForwardReports(UserCallback):
         if self._job.superseded:
             return
         if self._steps is None:
-            self._steps = StepCounter(self._job.paths, self._job.time_attr, self._first_step())
-        counter, metric = self._steps, self._job.retention.metric
-        step, numbers = counter.number(metrics[0])
+            self._steps = StepCounter(self._job, self._first_step(), shares_steps=True)
+        counter, numbers = self._steps, metrics[0]
         if self._held is None:
-            if numbers and (step != counter.last or metric in numbers):
-                counter.last = step
-                self._post(step, numbers)
-        elif metric in numbers and step > counter.last:
+            if numbers and (found := counter.number(numbers)):
+                self._post(*found)
+        elif self._job.retention.metric in numbers and not counter.is_past(numbers):
             self._held.cancel()
             self._held.function()
             return
@@ -80,19 +78,19 @@ class ForwardReports(UserCallback):
         def post() -> None:
             post_event(self._broker, self._job, Reported(report))
 
-        if not is_last(self._job, step):
+        if not is_last(self._job, report):
             post()
             return
         self._held = threading.Timer(_CLOSING_S, post)
         self._held.daemon = True
         self._held.start()
 
-    def _first_step(self) -> int:
-        """The step at which the loop began: that of its checkpoint, if it asked for it."""
+    def _first_step(self) -> int | None:
+        """The step of the loop's checkpoint, if it asked for it."""
         import ray
 
         asked = bool(ray.get(self._broker.is_restored.remote(self._job.key)))
-        return self._restored or 0 if asked else 0
+        return self._restored if asked else None
 
     def _add_manifest(self, folder: Path, step: int) -> None:
         """Hash a checkpoint in the background, then delete old ones: one at a time, in order."""
@@ -116,6 +114,6 @@ def post_event(broker: ActorHandle[Broker], job: TrialJob, event: Event) -> None
     ray.get(posted)
 
 
-def is_last(job: TrialJob, step: int) -> bool:
-    """Whether a trial is complete at a step."""
-    return job.max_t is not None and step >= job.max_t
+def is_last(job: TrialJob, report: Report) -> bool:
+    """Whether a trial is complete at a report."""
+    return job.max_t is not None and job.retention.time(report) >= job.max_t

@@ -141,7 +141,7 @@ def run_attempt(
     except Exception as e:  # noqa: BLE001 - sent to the driver
         failed = describe_failure(e)
     reports = read_reports(job.paths)
-    if reports and reports[-1].attempt == job.attempt and is_last(job, reports[-1].step):
+    if reports and reports[-1].attempt == job.attempt and is_last(job, reports[-1]):
         post_event(broker, job, Reported(reports[-1]))  # see `ForwardReports`
     post_event(broker, job, Ended() if failed is None else Failed(failed))
     return failed

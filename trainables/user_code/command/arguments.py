@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import ast
 import math
-import re
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from search_spaces.errors import suggest
-from search_spaces.spec.command import ARGS
+from search_spaces.spec.command import ARGS, OPTION, template_names
+from trainables.user_code.offered import REFUSED
 
 _PARSERS = ("argparse.ArgumentParser", "ArgumentParser")
 _UNCLEAR = {"parse_known_args", "parse_known_intermixed_args", "add_subparsers"}
@@ -22,8 +22,9 @@ _UNCLEAR_KEYS = {"parents", "prefix_chars", "fromfile_prefix_chars"}
 _NO_VALUE = {"store_true", "store_false", "store_const", "append_const", "count", "help", "version"}
 _MANY = {"*": 0, "+": 1, "?": 0, "...": 0, "A...": 1}
 """Least number of values by `nargs`."""
+_REFUSED = REFUSED["command"]
+_READS_BOOL = "type=lambda text: text == 'true'"
 _ALL = f"{{{ARGS}}}"
-_OPTION = re.compile(r"--[^\s={}]+|-[A-Za-z]")
 
 
 @dataclass(frozen=True)
@@ -34,12 +35,14 @@ class Argument:
         names: its options, or the name of a positional one.
         least, most: number of its values.
         required: whether the script fails without it.
+        is_bool: whether its type is `bool`, for which every text is true.
     """
 
     names: tuple[str, ...]
     least: int = 1
     most: float = 1
     required: bool = False
+    is_bool: bool = False
 
     @property
     def is_option(self) -> bool:
@@ -49,22 +52,26 @@ class Argument:
 
 @dataclass
 class _Given:
-    """What a command gives a script: options by name, other words, and an option it has not."""
+    """What a command gives a script: options by name, parameters as values of options that are
+    `bool`, other words, and an option it has not.
+    """
 
     options: set[Argument] = field(default_factory=set)
+    bools: list[tuple[Argument, str]] = field(default_factory=list)
     words: int = 0
     parameters: bool = False
     unknown: str | None = None
 
 
 def argument_problems(
-    command: Sequence[str], parameters: Sequence[str]
+    command: Sequence[str], parameters: Sequence[str], always_true: Collection[str] = ()
 ) -> Iterator[tuple[str | None, str]]:
     """Options that the script does not have, and arguments that it lacks.
 
     Args:
         command: of the sweep file.
         parameters: names that `{args}` stands for.
+        always_true: those whose only value is `true`.
 
     Yields:
         The parameter of a problem, or None if the command itself is wrong, and the problem.
@@ -79,17 +86,33 @@ def argument_problems(
     if given.unknown is not None:
         yield None, f"{script.name} has no option {given.unknown}{suggest(given.unknown, options)}"
         return  # whether the next word is its value is unknown
-    for name in parameters if given.parameters else ():
-        option = _named(f"--{name}", options)
-        if option is None:
-            yield name, f"{script.name} has no option --{name}{suggest(f'--{name}', options)}"
-        elif not option.most:
-            yield name, f"--{name} of {script.name} takes no value, but {{args}} gives it one"
-        else:
-            given.options.add(option)
+    if given.parameters:
+        yield from _problems_of_args(script.name, parameters, options, given)
+    for option, name in given.bools:
+        if name not in always_true:
+            problem = f"type=bool of {option.names[0]} in {script.name} {_REFUSED['type=bool']}"
+            yield name, f"{problem}; there write {_READS_BOOL}"
     for lacking in _lacking(taken, given):
         kind = "option" if lacking.is_option else "argument"
         yield None, f"{script.name} requires the {kind} {lacking.names[0]}"
+
+
+def _problems_of_args(
+    script: str, parameters: Sequence[str], options: Mapping[str, Argument], given: _Given
+) -> Iterator[tuple[str, str]]:
+    """Options that `{args}` gives and that the script has not, or not with a value; the others are
+    added to what is given.
+    """
+    for name in parameters:
+        option = _named(f"--{name}", options)
+        if option is None:
+            yield name, f"{script} has no option --{name}{suggest(f'--{name}', options)}"
+        elif not option.most:
+            problem = f"--{name} of {script} takes no value, but {{args}}"
+            yield name, f"{problem} {_REFUSED['{args} for a flag']}: {_READS_BOOL}"
+        else:
+            given.options.add(option)
+            given.bools += [(option, name)] * option.is_bool
 
 
 def script_arguments(script: Path) -> list[Argument] | None:
@@ -147,31 +170,35 @@ def _argument(call: ast.Call) -> Argument | None:
     least, most = (count, count) if isinstance(count, int) else (1, 1.0)
     if isinstance(count, str):
         least, most = _MANY.get(count, 0), 1 if count == "?" else math.inf
-    return Argument(names, least, most, bool(keys.get("required")))
+    kind = next((ast.unparse(k.value) for k in call.keywords if k.arg == "type"), "")
+    return Argument(names, least, most, bool(keys.get("required")), kind == "bool")
 
 
 def _given(words: Sequence[str], options: Mapping[str, Argument]) -> _Given:
     found, waiting = _Given(), deque(words)
     while waiting:
-        name, is_joined, _ = (word := waiting.popleft()).partition("=")
+        name, is_joined, value = (word := waiting.popleft()).partition("=")
         if word == _ALL:
             found.parameters = True
-        elif not _OPTION.fullmatch(name):
+        elif not OPTION.fullmatch(name):
             found.words += 1
         elif (option := _named(name, options)) is None:
             found.unknown = name
             return found
         else:
             found.options.add(option)
-            values = 0 if is_joined else option.most
-            while values > 0 and waiting and not _is_name(waiting[0]):
-                waiting.popleft()
-                values -= 1
+            values = [value] if is_joined else []
+            while not is_joined and len(values) < option.most and waiting:
+                if _is_name(waiting[0]):
+                    break
+                values.append(waiting.popleft())
+            if option.is_bool:
+                found.bools += [(option, parameter) for parameter in template_names(values)]
     return found
 
 
 def _is_name(word: str) -> bool:
-    return word == _ALL or _OPTION.fullmatch(word.partition("=")[0]) is not None
+    return word == _ALL or OPTION.fullmatch(word.partition("=")[0]) is not None
 
 
 def _named(name: str, options: Mapping[str, Argument]) -> Argument | None:

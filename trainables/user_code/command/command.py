@@ -12,17 +12,20 @@ from typing import Any
 
 from search_spaces.errors import UserError
 from search_spaces.nested import flattened
-from search_spaces.spec.command import ARGS, parse_name, template_names
+from search_spaces.spec.command import ARGS, can_be_placeholder, parse_name, template_names
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
 from trainables.runtime.source import source_digests
 from trainables.user_code.command.arguments import argument_problems
-from trainables.user_code.command.environment import search_path
+from trainables.user_code.command.environment import PYTHON, search_path, variable
+from trainables.user_code.command.project_view import check_size
+from trainables.user_code.offered import REFUSED
 from trainables.user_code.user_loop import UncheckedConfig, UserCode
 from trainables.worker import Worker
 
 _MAX_SOURCE = 2**24
 """Bytes; a larger file is data."""
+_BINARIES = ("bin", "sbin")
 _MENTION = b"TUNE_PARAM"
 """In code that reads its parameters from the environment or the JSON file."""
 
@@ -46,11 +49,11 @@ class Command(UserCode):
         """Run the program; see the base class."""
         from trainables.user_code.command.loop import train
 
-        train(self.command, worker)
+        train(self.command, worker, self.folder if worker.job.cwd == "project" else None)
 
     def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
         """A program starts its own workers; see the base class."""
-        problem = "a command cannot change its number of workers; give one number"
+        problem = f"a command {REFUSED[self.kind]['resources.workers: {min, max}']}"
         return [((), problem)] if len(workers) > 1 else []
 
     def config_problems(self, config: Mapping[str, Any], *, files: bool) -> list[Problem]:
@@ -58,7 +61,9 @@ class Command(UserCode):
         problem = _program_problem(self.command[0]) if files else None
         found: list[Problem] = [((), problem)] if problem else []
         named = set(template_names(self.command))
-        if ARGS in named or self._reads_environment():
+        if self._reads_environment():
+            return [*found, *_same_variables(config)]
+        if ARGS in named:
             return found
         unused = (name for name in flattened(config) if name not in named)
         return found + [
@@ -71,11 +76,24 @@ class Command(UserCode):
     ) -> list[Problem]:
         """Arguments that the script does not take, or lacks; see the base class."""
         found = [*super().setting_problems(spec, configs)]
-        names = [name for config in configs for name in flattened(config)]
-        for name, problem in argument_problems(self.command, list(dict.fromkeys(names))):
-            section = "fixed" if name in flattened(spec.fixed) else "space"
+        names = dict.fromkeys(name for config in configs for name in flattened(config))
+        fixed = flattened(spec.fixed)
+        always_true = {name for name, value in fixed.items() if value is True}
+        for name, problem in argument_problems(self.command, list(names), always_true):
+            section = "fixed" if name in fixed else "space"
             found.append(((section, *name.split(".")) if name else ("command",), problem))
+        if spec.cwd == "project":
+            found += [(("cwd",), problem) for problem in self._view_problems(Path(spec.storage))]
         return found
+
+    def _view_problems(self, storage: Path) -> Iterator[str]:
+        if self.folder is None:
+            yield "project needs a command that names a file, as [python, train.py]"
+            return
+        try:
+            check_size(self.folder, storage.resolve())
+        except UserError as e:
+            yield str(e)
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """The program gets the seed by `{seed}` or as its parameter; see the base class."""
@@ -102,8 +120,14 @@ class Command(UserCode):
         """The files that the command names, without large ones."""
         for part in self.command:
             path = Path(part.partition("=")[2] if part.startswith("-") else part)
-            if os.sep in part and path.is_file() and path.stat().st_size <= _MAX_SOURCE:
-                yield path
+            if os.sep in part and os.path.isfile(path) and path.stat().st_size <= _MAX_SOURCE:
+                yield path  # `Path.is_file` raises an error for a long text
+
+    @property
+    def folder(self) -> Path | None:
+        """The folder of the first file that the command names and that is no interpreter."""
+        parents = (file.absolute().parent.resolve() for file in self.files())
+        return next((folder for folder in parents if folder.name not in _BINARIES), None)
 
     @functools.cache  # noqa: B019 - `resolve` makes few of them
     def _reads_environment(self) -> bool:
@@ -119,7 +143,7 @@ class Command(UserCode):
 def _program_problem(program: str) -> str | None:
     """Why a program cannot be executed on this machine; None if it can be."""
     path = Path(program)
-    if shutil.which(program, path=search_path()):
+    if program in PYTHON or shutil.which(program, path=search_path()):
         return None
     if "/" not in program:
         near = f"; ./{program} is a file here" if path.is_file() else ""
@@ -129,6 +153,15 @@ def _program_problem(program: str) -> str | None:
     return f"{program} is not executable; chmod +x it, or write [sh, {path.name}]"
 
 
+def _same_variables(config: Mapping[str, Any]) -> Iterator[Problem]:
+    """Parameters of which only one can be in the environment."""
+    taken: dict[str, str] = {}
+    for name in flattened(config):
+        if (other := taken.setdefault(variable(name), name)) != name:
+            problem = f"${variable(name)} is that of {other}, too; rename one"
+            yield tuple(name.split(".")), problem
+
+
 def _advice(name: str) -> str:
-    variable = f"TUNE_PARAM_{name.replace('.', '_').upper()}"
-    return f"write --{name}, '{{{name}}}', or '{{args}}' for all, or read ${variable}"
+    placeholder = f"write --{name}, '{{{name}}}', or " if can_be_placeholder(name) else "write "
+    return f"{placeholder}'{{args}}' for all, or read ${variable(name)}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import sys
 import sysconfig
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,10 +14,11 @@ from typing import Any
 
 from search_spaces.errors import UserError
 from search_spaces.nested import flattened
-from search_spaces.spec.command import fill
+from search_spaces.spec.command import fill, option_words
 from trainables.job import TrialJob
 from trainables.user_code import report_module
 
+PYTHON = ("python", "python3")
 _MODULE = str(Path(report_module.__file__ or "").parent)
 _OF_WORKER = re.compile(
     r"RANK|WORLD_SIZE|LOCAL_RANK|LOCAL_WORLD_SIZE|NODE_RANK|GROUP_RANK|GROUP_WORLD_SIZE"
@@ -55,18 +57,19 @@ class Node:
 
 
 def arguments(command: Sequence[str], job: TrialJob, node: Node) -> list[str]:
-    """The program and its arguments.
+    """The program and its arguments; `python` and `python3` are this process's own Python.
 
     Raises:
         UserError: a parameter has no value in this configuration.
     """
     values = flattened(job.config)
     texts = {name: as_text(value) for name, value in values.items()}
-    args = [word for name, text in texts.items() for word in (f"--{name}", text)]
+    args = [word for name, text in texts.items() for word in option_words(name, text)]
     try:
-        return fill(command, {**node.places(job.seed), **texts}, args)
+        program, *rest = fill(command, {**node.places(job.seed), **texts}, args)
     except KeyError as e:
         raise UserError(f"command: {{{e.args[0]}}} has no value in this configuration") from None
+    return [sys.executable if program in PYTHON else program, *rest]
 
 
 def environment(
@@ -111,9 +114,9 @@ def environment(
 
 
 def search_path() -> str:
-    """PATH, then the programs of this Python's environment: it need not be activated."""
+    """The programs of this Python's environment, which need not be activated, then PATH."""
     path = os.environ.get("PATH", os.defpath)
-    return os.pathsep.join([path, sysconfig.get_path("scripts")])
+    return os.pathsep.join([sysconfig.get_path("scripts"), path])
 
 
 def as_text(value: Any) -> str:

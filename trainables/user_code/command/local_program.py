@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -17,12 +18,17 @@ from trainables.user_code.command.event_files import EventFiles
 from trainables.user_code.command.program import Program
 from trainables.user_code.command.reports import (
     CHECKPOINT,
+    STEP,
     JsonLines,
     OutputPatterns,
     ProgramReport,
+    ReportJoiner,
 )
 from trainables.worker import Worker
 
+_OWN_NAME = ".folder_name"
+"""File of a checkpoint with the name that the program gave its folder."""
+_NO_FILE = re.compile("FileNotFoundError|No such file or directory")
 _POLL_S, _POLL_TOGETHER_S = 0.02, 0.1
 StepReport = tuple[int, dict[str, float], str | None]
 """Step, metrics and the folder of a checkpoint."""
@@ -45,6 +51,21 @@ class Known:
     alive: bool = False
     failure: str | None = None
     preempted: bool = field(default_factory=preemption_requested)
+
+
+def by_own_name(checkpoint: Path, temporary: Path) -> Path:
+    """A link to a checkpoint that has the name that the program gave it, alone in its folder.
+
+    Libraries find their checkpoints by name (`checkpoint-500`, `epoch_2`), and read the place of
+    the training from it.
+    """
+    name = checkpoint / _OWN_NAME
+    if not name.is_file():  # of an older version
+        return checkpoint
+    link = temporary / "checkpoint" / name.read_text(encoding="utf-8")
+    link.parent.mkdir()
+    link.symlink_to(checkpoint.absolute())
+    return link
 
 
 class NoProgram:
@@ -85,14 +106,19 @@ class LocalProgram(NoProgram):
         worker: the rank that runs it.
         argv, env: of the program.
         temporary: folder of this attempt on this machine.
-        last: step of the checkpoint from which it resumes, or 0.
+        begin: step of the checkpoint from which it resumes; None for a fresh start.
     """
 
     def __init__(
-        self, worker: Worker, argv: Sequence[str], env: dict[str, str], temporary: Path, last: int
+        self,
+        worker: Worker,
+        argv: Sequence[str],
+        env: dict[str, str],
+        temporary: Path,
+        begin: int | None,
     ) -> None:
         job = self._job = worker.job
-        self._last, self._reports = last, worker.rank == 0
+        self._joiner, self._reports = ReportJoiner(job, begin), worker.rank == 0
         self._poll_s = _POLL_S if worker.world_size == 1 else _POLL_TOGETHER_S
         self._answers, self._pending = temporary / "answers", deque[ProgramReport]()
         self._current, self._checkpoint = ProgramReport(), ""
@@ -114,7 +140,7 @@ class LocalProgram(NoProgram):
             self._current = self._pending.popleft()
             return Known(self._parse(self._current), running=True, alive=True)
         running = self._program.exit_code is None
-        return Known(None, running, alive, self._program.failure())
+        return Known(None, running, alive, self._failure())
 
     def take(self, folder: str) -> Callable[[Path], None]:
         """Move what lies below the working directory, copy anything else; see the base class."""
@@ -128,6 +154,7 @@ class LocalProgram(NoProgram):
                     shutil.copytree(path, target / path.name, dirs_exist_ok=True)
                 else:
                     shutil.copyfile(path, target / path.name)
+            (target / _OWN_NAME).write_text(source.name, encoding="utf-8")
 
         return move if self._reports else super().take(folder)
 
@@ -149,8 +176,7 @@ class LocalProgram(NoProgram):
         self._program.close()
         self._collect(0.0)
         # with metrics it is of a later step, which is computed again: its report does not count
-        last_words = (r for r in self._pending if not r.metrics(self._job.retention.metric))
-        saved = [r for r in last_words if r.values.get(CHECKPOINT) is not None]
+        saved = [r for r in self._pending if r.values.keys() - {STEP} == {CHECKPOINT}]
         if not saved:
             return None
         step, _, folder = self._parse(saved[-1])
@@ -158,6 +184,8 @@ class LocalProgram(NoProgram):
 
     def advice(self) -> str:
         """See the base class."""
+        if said := self._joiner.advice():
+            return said
         if missing := self._patterns.missing:
             return f": nothing matched report_from.stdout.{missing[0]}"
         if folder := self._job.report_from.tensorboard:
@@ -174,18 +202,23 @@ class LocalProgram(NoProgram):
         alive = False
         for fd, line in self._program.lines(timeout):
             alive = True
-            if fd == 1 and self._reports:
-                self._pending += self._patterns.feed(line)
+            if self._reports:
+                self._pending += self._patterns.feed(line, strict=fd == 1)
         for file in self._files if self._reports else ():
             new = list(file.new(ended=self._program.exit_code is not None))
             alive = alive or bool(new)
             self._pending += new
         return alive
 
+    def _failure(self) -> str | None:
+        failure = self._program.failure()
+        if failure is None or self._job.cwd == "project" or not _NO_FILE.search(failure):
+            return failure
+        advice = "give its path as an argument or under fixed, or set cwd: project"
+        return f"{failure} (the working directory is {self._work}; {advice})"
+
     def _parse(self, report: ProgramReport) -> StepReport:
-        metrics = report.metrics(self._job.retention.metric)
-        step = report.step(self._job.time_attr, self._last if metrics else self._last - 1)
-        self._last = max(self._last, step)
+        step, metrics = self._joiner.take(report.values)
         self._checkpoint = self._folder(report.values.get(CHECKPOINT))
         return step, metrics, self._checkpoint or None
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import socket
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from results.checkpoints.commit import Checkpoint
@@ -17,14 +18,24 @@ from search_spaces.errors import UserError
 from trainables.job import Answer
 from trainables.runtime.preemption import Preempted, preemption_reason
 from trainables.user_code.command.environment import Node, arguments, environment
-from trainables.user_code.command.local_program import Known, LocalProgram, NoProgram
+from trainables.user_code.command.local_program import (
+    Known,
+    LocalProgram,
+    NoProgram,
+    by_own_name,
+)
 from trainables.user_code.command.program import CommandError
+from trainables.user_code.command.project_view import changed_files, make_view
+from trainables.user_code.metrics import warn_once
 from trainables.user_code.private_folders import temporary_folder
 from trainables.worker import Worker
 
 
-def train(command: Sequence[str], worker: Worker) -> None:
+def train(command: Sequence[str], worker: Worker, project: Path | None) -> None:
     """Run a command as one trial, on every rank.
+
+    Args:
+        project: folder of which the working directory has a view.
 
     Raises:
         UserError: the program cannot be started, or reported nothing, or what is no report.
@@ -35,16 +46,22 @@ def train(command: Sequence[str], worker: Worker) -> None:
     node, local_rank = _node(worker)
     work = worker.job.paths.work
     work.mkdir(parents=True, exist_ok=True)
+    linked = make_view(project, work.resolve()) if project and worker.rank == 0 else {}
+    worker.barrier()
     with temporary_folder() as temporary:
         local = NoProgram()
         if local_rank == 0:
-            env = environment(worker.job, node, temporary, found.folder if found else None)
+            checkpoint = by_own_name(found.folder, temporary) if found else None
+            env = environment(worker.job, node, temporary, checkpoint)
             argv = arguments(command, worker.job, node)
-            local = LocalProgram(worker, argv, env, temporary, found.step if found else 0)
+            local = LocalProgram(worker, argv, env, temporary, found.step if found else None)
         try:
             _Follower(worker, local, found).run()
         finally:
             local.close()
+            if changed := changed_files(linked):
+                text = f"changed {changed[0]}, which is only to be read, or somebody else did"
+                warn_once(worker.job, text)
 
 
 class _Follower:

@@ -19,7 +19,7 @@ from search_spaces.errors import UserError
 
 _GUARD = str(Path(__file__).with_name("process_guard.py"))
 _CHUNK, _LONGEST_LINE, _KEPT = 2**16, 2**14, 40
-_END = re.compile(rb"[\r\n]")
+_END = re.compile(rb"([\r\n])")
 _RAISED = re.compile(r"^(?:\[rank\d+\]: *)?((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt): .+)")
 _CLOSE_S = 15.0
 
@@ -49,7 +49,7 @@ class Program:
             ends.append(write)
             self._selector.register(read, selectors.EVENT_READ, fd)
         self._selector.register(self._control, selectors.EVENT_READ, 0)
-        self._rest = {1: b"", 2: b""}
+        self._rest, self._before = {1: b"", 2: b""}, {1: b"", 2: b""}
         self._last: dict[int, deque[str]] = {fd: deque(maxlen=_KEPT) for fd in (1, 2)}
         fds = [theirs.fileno(), *ends]
         with theirs:
@@ -69,7 +69,8 @@ class Program:
         """Wait for output; pass it on to this process's own, and yield its lines.
 
         Yields:
-            1 or 2 (stdout or stderr), and a line; an empty line too, as a sign of life.
+            1 or 2 (stdout or stderr), and a line; an empty line too, as a sign of life, and in
+            place of one that a progress bar draws again and again on stderr.
         """
         if self.exit_code is not None:
             return
@@ -129,13 +130,15 @@ class Program:
             os.write(fd, chunk)
         *complete, rest = _END.split(self._rest[fd] + chunk)
         if not chunk or len(rest) > _LONGEST_LINE:
-            complete, rest = [*complete, rest], b""
+            complete, rest = [*complete, rest, b""], b""
         self._rest[fd] = rest
-        for text in complete or [b""]:
+        yield fd, ""
+        for text, end in zip(complete[::2], complete[1::2], strict=True):
             line = text[:_LONGEST_LINE].decode(errors="replace").rstrip()
             if line:
                 self._last[fd].append(line)
-            yield fd, line
+                yield fd, "" if fd == 2 and self._before[fd] == b"\r" else line
+            self._before[fd] = end
 
     def _ended(self) -> Iterator[tuple[int, str]]:
         """What the guard says: the end of the program, after that of all its processes."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, suggest
 from search_spaces.nested import show
 from search_spaces.patterns import first_group
-from trainables.job import as_number
+from trainables.job import TrialJob, as_number
+from trainables.user_code.metrics import StepCounter
 
 STEP, CHECKPOINT = "step", "checkpoint"
 
@@ -29,38 +32,80 @@ class ProgramReport:
     values: dict[str, Any] = field(default_factory=dict)
     answer_to: int | None = None
 
-    def metrics(self, metric: str) -> dict[str, float]:
-        """The numbers; other values are left out.
+
+class ReportJoiner:
+    """Makes reports of what a program says: lines are joined until the objectives are among them.
+
+    So a line of the training and one of the evaluation are one report, with the newest value of
+    each name, and lines before the first evaluation are none. What comes after the report of its
+    step is left out.
+
+    Args:
+        job: the attempt.
+        begin: step of the checkpoint from which the program resumes.
+    """
+
+    def __init__(self, job: TrialJob, begin: int | None) -> None:
+        self._time_attr, self._steps = job.time_attr, StepCounter(job, begin)
+        names = [o.metric for o in job.objectives] or [job.retention.metric]
+        self._objectives = frozenset(filter(None, names))
+        self._waiting: dict[str, Any] = {}
+
+    def take(self, said: Mapping[str, Any]) -> tuple[int, dict[str, float]]:
+        """The step, and the metrics of a report; no metrics if there is none yet.
 
         Raises:
-            TypeError: the value of `metric`, the sweep's, is not a number.
+            TypeError: an objective, or the scheduler's clock, is not a number.
+            UserError: the step is not a whole number.
         """
+        values = {k: v for k, v in said.items() if k != CHECKPOINT}
+        joined = {**self._of_this_time(values), **values}
+        metrics = self._numbers(joined)
+        if metrics and self._objectives <= metrics.keys():
+            self._waiting = {}
+            return self._steps.number(metrics, _step(joined)) or (self._steps.last, {})
+        own, step = self._numbers(values), _step(values)
+        if not self._steps.is_past(own, step):
+            self._waiting = joined
+        clock = math.floor(own.get(self._time_attr, 0))
+        return max(self._steps.last, clock if step is None else step), {}
+
+    def _of_this_time(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What waits, without the objectives of another step."""
+        before, now = (
+            {k: v for k, v in part.items() if k in (STEP, self._time_attr)}
+            for part in (self._waiting, values)
+        )
+        is_other = any(before.get(name, value) != value for name, value in now.items())
+        dropped = self._objectives if is_other else ()
+        return {k: v for k, v in self._waiting.items() if k not in dropped}
+
+    def advice(self) -> str:
+        """The names that the program said in place of the metric; empty if it said nothing."""
+        names = self._numbers(self._waiting).keys() - {self._time_attr}
+        lacking = sorted(self._objectives - names)
+        return f": it never gave {lacking[0]}{suggest(lacking[0], names)}" if names else ""
+
+    def _numbers(self, values: Mapping[str, Any]) -> dict[str, float]:
+        """The numbers; other values are left out."""
         found = {}
-        for name, value in self.values.items():
-            if name in (STEP, CHECKPOINT):
-                continue
+        for name, value in values.items():
             try:
                 found[name] = as_number(name, value)
             except TypeError:
-                if name == metric:
+                if name in self._objectives or name == self._time_attr != STEP:
                     raise
-        return found
+        return {name: number for name, number in found.items() if name != STEP}
 
-    def step(self, time_attr: str, last: int) -> int:
-        """Its step: as given, or by the scheduler's clock, or one more than the last one.
 
-        Raises:
-            UserError: the step is not a whole number.
-        """
-        given = self.values.get(STEP, self.values.get(time_attr))
-        if given is None:
-            return last + 1
-        try:
-            if (step := int(given)) == float(given):
-                return step
-        except (TypeError, ValueError, OverflowError):
-            pass
-        raise UserError(f"the program reported a step that is not a whole number: {show(given)}")
+def _step(values: Mapping[str, Any]) -> int | None:
+    """The step that a program names; None if it names none."""
+    if (given := values.get(STEP)) is None:
+        return None
+    with suppress(TypeError, ValueError, OverflowError):
+        if (step := int(given)) == float(given):
+            return step
+    raise UserError(f"the program reported a step that is not a whole number: {show(given)}")
 
 
 class JsonLines:
@@ -128,8 +173,12 @@ class OutputPatterns:
         """Metrics that have not matched since the last report."""
         return [name for name in self._patterns if name not in self._found]
 
-    def feed(self, line: str) -> Iterator[ProgramReport]:
+    def feed(self, line: str, *, strict: bool = True) -> Iterator[ProgramReport]:
         """Yield a report if this line completes one.
+
+        Args:
+            strict: whether what a pattern finds must be a number. The error output also quotes
+                source code, in warnings and tracebacks.
 
         Raises:
             UserError: what a pattern found is not a number.
@@ -140,9 +189,10 @@ class OutputPatterns:
             try:
                 self._found[name] = float(text)
             except ValueError:
-                raise UserError(
-                    f"report_from.stdout.{name}: found {show(text)}, which is not a number"
-                ) from None
+                if strict:
+                    raise UserError(
+                        f"report_from.stdout.{name}: found {show(text)}, which is not a number"
+                    ) from None
         if self._patterns and not self.missing:
             found, self._found = self._found, {}
             yield ProgramReport(dict(found))

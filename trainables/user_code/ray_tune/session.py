@@ -42,15 +42,15 @@ class Reports:
     """The reports of an attempt, with their steps.
 
     Args:
-        begin: the step from which reports are counted.
+        begin: the step of the checkpoint that the code took up; None for a fresh start.
 
     Attributes:
         ended: whether the trial is over, so that nothing may be reported any more.
     """
 
-    def __init__(self, worker: Worker, begin: int) -> None:
+    def __init__(self, worker: Worker, begin: int | None) -> None:
         self._worker = worker
-        self._steps = StepCounter(worker.job.paths, worker.job.time_attr, begin)
+        self._steps = StepCounter(worker.job, begin)
         self.ended = False
 
     @property
@@ -59,7 +59,8 @@ class Reports:
         return self._steps.last
 
     def add(self, reported: Mapping[str, Any], save: SaveFn | None, *, save_now: bool) -> None:
-        """Report what the code reported; one without numbers may only save a checkpoint.
+        """Report what the code reported; one without numbers, or that repeats an earlier one, only
+        saves a checkpoint.
 
         Args:
             save: writes a checkpoint.
@@ -67,18 +68,22 @@ class Reports:
         """
         job = self._worker.job
         metrics = {k: v for k, v in reported.items() if k not in _CONTROL}
-        step, numbers = self._steps.number(flat_numbers(metrics, job.retention.metric))
+        numbers = flat_numbers(metrics, job.retention.metric)
         final = bool(reported.get("done"))
-        if numbers or not save_now:
-            self._steps.last = step
-            clock = numbers.get(job.time_attr, step)
-            final = final or (job.max_t is not None and clock >= job.max_t)
-            answer = self._worker.report(
-                step=step, metrics=numbers, checkpoint=save, final=final, save_now=save_now
-            )
-            self.ended = final or answer is not Answer.CONTINUE
-        elif save:
-            self._worker.saver.begin(self._steps.last, save, self._worker.barrier)
+        found = self._steps.number(numbers) if numbers or not save_now else None
+        if found is None:
+            self._worker.heartbeat()
+            if save and save_now:
+                self._worker.saver.begin(self._steps.last, save, self._worker.barrier)
+            self.ended = final
+            return
+        step, numbers = found
+        clock = numbers.get(job.time_attr, step)
+        final = final or (job.max_t is not None and clock >= job.max_t)
+        answer = self._worker.report(
+            step=step, metrics=numbers, checkpoint=save, final=final, save_now=save_now
+        )
+        self.ended = final or answer is not Answer.CONTINUE
 
 
 class FunctionSession:
@@ -140,11 +145,11 @@ class FunctionSession:
     def _ended(self) -> bool:
         return self._reports is not None and self._reports.ended
 
-    def _begin(self) -> int:
-        """The step of the checkpoint that the function took up, or 0."""
+    def _begin(self) -> int | None:
+        """The step of the checkpoint that the function took up."""
         if not self._asked and self.worker.job.paths.checkpoint_steps():
             warn_not_restored(self.worker.job, "function", "ray.tune.get_checkpoint()")
-        return self._found.step if self._found else 0
+        return self._found.step if self._found else None
 
     def _report_output(self, output: Any) -> None:
         if isinstance(output, Mapping) and output:

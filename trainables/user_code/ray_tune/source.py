@@ -12,8 +12,10 @@ from trainables.user_code.loop_source import (
     full_name,
     imported_names,
     num_required,
+    refused_calls,
     unguarded_fits,
 )
+from trainables.user_code.offered import REFUSED
 
 _WRAPPERS = ("ray.tune.with_parameters", "ray.tune.with_resources")
 _BASES = ("ray.tune.Trainable", "ray.tune.trainable.Trainable")
@@ -69,7 +71,11 @@ def function_problems(name: str) -> list[str]:
     if function is not None and not wrapped and num_required(function.args) != 1:
         problem = "is called with one argument, the configuration"
         found.append((function.lineno, f"{function.name}() {problem}"))
-    return [f"{path}:{line}: {problem}" for line, problem in found]
+    if function is not None:
+        found += refused_calls("Ray Tune function", function, imported_names(tree))
+    own, refused = tune_class_methods(name) or (), REFUSED["Ray Tune class"]
+    methods = [f"{path}: {method}() {text}" for method, text in refused.items() if method in own]
+    return [*(f"{path}:{line}: {problem}" for line, problem in found), *methods]
 
 
 def _function(name: str) -> tuple[ast.FunctionDef | None, ast.Module]:

@@ -13,6 +13,7 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
 from trainables.user_code import loader
 from trainables.user_code.loop_source import reads_seed
+from trainables.user_code.offered import REFUSED
 from trainables.user_code.parameters import parameter_problems
 from trainables.user_code.private_folders import private_folders
 from trainables.user_code.ray_tune.source import function_problems, tune_class_methods
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from trainables.user_code.ray_tune.session import Reports
     from trainables.worker import Worker
 
-_ONE_WORKER = (
-    "takes one worker; for several, write a loop for Ray Train, which reports by ray.train.report"
-)
 _STATE = "_dict_checkpoint.pkl"
 """File of a checkpoint that is a dict, as Ray Tune names it."""
 
@@ -34,7 +32,8 @@ class TuneCode(UserFunction):
 
     def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
         """Ray Tune knows no ranks; see the base class."""
-        return [((), f"a {self.kind} {_ONE_WORKER}")] if list(workers) != [1] else []
+        problem = f"a {self.kind} {REFUSED[self.kind]['resources.workers']}"
+        return [((), problem)] if list(workers) != [1] else []
 
     def code_problems(self) -> list[str]:
         """A wrong signature, an unguarded `fit()`; see the base class."""
@@ -77,8 +76,7 @@ class TuneFunction(TuneCode):
         given = {name for config in configs for name in config}
         found = [*super().setting_problems(spec, configs)]
         if spec.checkpoint.every > 1:
-            problem = f"has no effect: a {self.kind} decides itself when it saves; remove it"
-            found.append((("checkpoint", "every"), problem))
+            found.append((("checkpoint", "every"), REFUSED[self.kind]["checkpoint.every"]))
         return [*found, *parameter_problems(self.name, spec, given)]
 
 
@@ -117,7 +115,7 @@ class TuneClass(TuneCode):
         from trainables.user_code.ray_tune.session import Reports, session
 
         found = worker.resume()
-        reports = Reports(worker, found.step if found else 0)
+        reports = Reports(worker, found.step if found else None)
         with session(worker):
             loaded = loader.load(self.name)  # its path may be relative
         with private_folders(worker.job.paths):

@@ -40,7 +40,7 @@ def report(
         return "continue"
     given = {name: _number(value) for name, value in {**(metrics or {}), **more}.items()}
     if step is not None:
-        given["step"] = int(step)
+        given["step"] = _number(step)
     if checkpoint is not None:
         given["checkpoint"] = os.path.abspath(checkpoint)
     line = json.dumps(given) + "\n"

@@ -1,0 +1,77 @@
+"""A metric in a line of output: its whole name, a separator, and a number."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from search_spaces.patterns import check_patterns, first_group, metric_pattern
+
+FOUND = {
+    "loss=0.25": 0.25,
+    "epoch 1 train_loss=9.0 loss=1.0": 1.0,
+    "val/loss=9 my-loss=8 x.loss: 7 loss_a=6 loss-b=5 loss: 1": 1.0,
+    "{'loss': 0.25, 'grad_norm': 3.1}": 0.25,
+    '{"epoch": 3, "loss": "2e-05"}': 2e-05,
+    "INFO:root:loss = -.5,": -0.5,
+    "loss=1e loss=+3.": 3.0,
+    "accuracy=0.5|loss=93.5%|": 93.5,
+    "The loss: 3.": 3.0,
+    "loss=1,acc=2": 1.0,
+    "loss=3/10": 3.0,
+    "loss=Infinity": math.inf,
+}
+MISSING = [
+    "loss=1e",
+    "loss=1e-",
+    "loss=-",
+    "loss=..",
+    "loss=",
+    "loss=1.2.3",
+    "loss=0,5",
+    "loss=1,234",
+    "loss=12:30",
+    "loss=2024-01-02",
+    "loss=0x1F",
+    "loss=3ms",
+    "loss=1_000",
+    "loss=nano",
+    "loss=information",
+    "lossy=1",
+    "aloss=1",
+    "--loss=1",
+    "loss",
+    "loss=abc",
+    "loss=1..2",
+    "loss=v1.2",
+]
+
+
+@pytest.mark.parametrize("line", FOUND)
+def test_number_of_a_whole_name_is_found(line: str) -> None:
+    found = first_group(metric_pattern("loss"), line)
+    assert found is not None
+    assert float(found) == FOUND[line]
+
+
+@pytest.mark.parametrize("line", MISSING)
+def test_longer_names_and_what_is_no_number_are_passed_over(line: str) -> None:
+    assert first_group(metric_pattern("loss"), line) is None
+
+
+def test_nan_is_a_number() -> None:
+    found = first_group(metric_pattern("loss"), "loss=-NaN")
+    assert found is not None
+    assert math.isnan(float(found))
+
+
+@given(st.floats(), st.sampled_from(["val/loss", "top-1@5", "loss (a+b)", "a.b", "λ"]))
+def test_every_number_and_name_is_found_as_it_is(number: float, name: str) -> None:
+    pattern = metric_pattern(name)
+    check_patterns([pattern])
+    found = first_group(pattern, f"step=1 {name}={number!r}, next=2")
+    assert found is not None
+    assert float(found) == number or math.isnan(number)

@@ -1,0 +1,100 @@
+"""What each kind of user code is offered, and what not, for `tune plan` and the documents.
+
+Names are those of calls, of environment variables and of keys of the sweep file.
+"""
+
+from __future__ import annotations
+
+CONTEXT = "ray.tune.get_context()"
+_SEARCH = "is a search of its own; name the function or class that it tunes"
+_SAVES = "decides itself when it saves; remove it"
+_FRESH = "has no effect: each attempt of a Ray Train loop has fresh processes; remove it"
+_FIXED_WORKERS = "cannot change its number of workers; give one number"
+_ONE_WORKER = (
+    "takes one worker; for several, write a loop for Ray Train, which reports by ray.train.report"
+)
+_SWEEP_RESOURCES = "is not offered: the resources are those of the sweep file"
+_ONE_RANK = "is not offered: a trial of Ray Tune has one worker"
+
+OFFERED: dict[str, dict[str, str]] = {
+    "Ray Train loop": {
+        "ray.train.report": "the metrics of rank 0, and a checkpoint, are recorded",
+        "ray.train.get_checkpoint": "the newest intact checkpoint of the trial",
+        "ray.train.get_context": "Ray Train's own: ranks, sizes, node",
+        "ray.train.get_dataset_shard": "where the trainable is a function that builds the trainer",
+        'config["seed"]': "the seed of the trial, if the file reads it and the sweep has none",
+    },
+    "Ray Tune function": {
+        "ray.tune.report": "a report; the function ends there when the trial ends",
+        "ray.tune.get_checkpoint": "the newest intact checkpoint of the trial",
+        f"{CONTEXT}.get_trial_id": "id of the trial in the sweep",
+        f"{CONTEXT}.get_trial_name": "the same",
+        f"{CONTEXT}.get_trial_dir": "working directory of the trial",
+        f"{CONTEXT}.get_experiment_name": "name of the sweep's folder",
+        "return, yield": "a number or a dict is a report",
+        'config["seed"]': "the seed of the trial, if the file reads it and the sweep has none",
+    },
+    "Ray Tune class": {
+        "setup, step, cleanup": "called as by Ray Tune; what step returns is a report",
+        "save_checkpoint, load_checkpoint": "a folder or a dict; needed by schedulers that pause",
+        "iteration, training_iteration": "the step of the last report",
+        "trial_id, trial_name": "id of the trial in the sweep",
+        "reset_config": "never called: each trial has an object of its own",
+        "done, should_checkpoint": "keys of what step returns: the end, and a checkpoint now",
+    },
+    "command": {
+        "tune_report.report": "a report, and perhaps a checkpoint; returns the scheduler's answer",
+        "tune_report.checkpoint_dir": "the newest intact checkpoint, by the name that it was given",
+        "$TUNE_REPORTS, $TUNE_ANSWERS": "the same for other languages",
+        "$TUNE_CHECKPOINT_DIR": "the same for other languages",
+        "$TUNE_PARAM_<NAME>, $TUNE_PARAMS_FILE": "the parameters",
+        "{seed}, {workers}, {nodes}, {node_rank}, {master_addr}, {master_port}": "as arguments",
+        "report_from": "metrics in the output, in lines of JSON, in event files of TensorBoard",
+        "SIGTERM": "before the end, with `failure.stop_grace` to save a last checkpoint",
+        "python, python3": "those of the environment of `tune`",
+        "cwd: project": "a view of the script's folder as working directory",
+    },
+}
+"""Kind of code to name to what it does in a sweep."""
+
+REFUSED: dict[str, dict[str, str]] = {
+    "Ray Train loop": {
+        "ray.tune.report": "has no effect in a Ray Train loop; call ray.train.report",
+        "ray.tune.get_checkpoint": "has no effect in a Ray Train loop; call ray.train."
+        "get_checkpoint",
+        "ray.tune.Tuner": _SEARCH,
+        "ray.tune.run": _SEARCH,
+        "resources.workers: {min, max}": _FIXED_WORKERS,
+        "resources.isolation: lane": _FRESH,
+        "resources.max_trials_per_lane": _FRESH,
+        "checkpoint.every": f"has no effect: a Ray Train loop {_SAVES}",
+        "checkpoint.mirror": "copies no checkpoint of a Ray Train loop; let the loop copy it, or "
+        "remove this",
+        "asha_promote, pbt, pb2": "continue trials from checkpoints; use asha",
+    },
+    "Ray Tune function": {
+        "ray.tune.Tuner": _SEARCH,
+        "ray.tune.run": _SEARCH,
+        f"{CONTEXT}.get_trial_resources": _SWEEP_RESOURCES,
+        f"{CONTEXT}.get_metadata": "is not offered: give the values under fixed",
+        f"{CONTEXT}.get_storage": "is not offered: checkpoints lie in the trial's folder",
+        **{
+            f"{CONTEXT}.get_{name}": _ONE_RANK
+            for name in ("world_size", "world_rank", "local_rank", "local_world_size", "node_rank")
+        },
+        "resources.workers": _ONE_WORKER,
+        "checkpoint.every": f"has no effect: a Ray Tune function {_SAVES}",
+    },
+    "Ray Tune class": {
+        "default_resource_request": _SWEEP_RESOURCES,
+        "log_result": "is never called: the sweep records the reports",
+        "export_model": "is never called: name user_code.model",
+        "resources.workers": _ONE_WORKER,
+    },
+    "command": {
+        "resources.workers: {min, max}": _FIXED_WORKERS,
+        "{args} for a flag": "gives it a value; let the option take one",
+        "type=bool": "is true for every text, also 'false'",
+    },
+}
+"""Kind of code to name to what `tune plan` says of it."""
