@@ -16,6 +16,7 @@ from results.trial_paths import TrialPaths
 from search_spaces.layout import Layout
 from search_spaces.spec.command import ReportFromSpec
 from search_spaces.spec.layout import DDP, LayoutSpec
+from search_spaces.spec.objectives import Objective
 
 
 class Answer(StrEnum):
@@ -44,6 +45,7 @@ class TrialJob:
         checkpoint_every: steps between checkpoints.
         checkpoint_async: whether checkpoints are written in the background.
         retention: selects the checkpoints to keep; its metric is the sweep's objective.
+        objectives: of the sweep.
         max_t: the scheduler's step at which the trial is complete.
         time_attr: the metric in which the scheduler measures progress.
         rungs: values of that metric at which it may pause the trial, after a checkpoint.
@@ -69,6 +71,7 @@ class TrialJob:
     avoid: tuple[str, ...] = ()
     checkpoint_async: bool = True
     retention: Retention = field(default_factory=Retention)
+    objectives: tuple[Objective, ...] = ()
     max_t: int | None = None
     time_attr: str = "step"
     rungs: tuple[int, ...] = ()
@@ -118,15 +121,29 @@ def as_number(name: str, value: object) -> float:
     """A reported value as a number: of Python, numpy, or a tensor with one element.
 
     Raises:
-        TypeError: it is not a number.
+        TypeError: it is not a number, or it is beyond the range of floats.
     """
+    problem = "is not a number"
     try:
         if not isinstance(value, str | bytes):
             return float(value)  # type: ignore[arg-type]  # the error is what is asked for
+    except OverflowError:
+        problem = "is beyond the range of floats"
     except (TypeError, ValueError, RuntimeError):
         pass
-    shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}…"
-    raise TypeError(f"metric {name} is {shown} ({type(value).__name__}), which is not a number")
+    raise TypeError(f"metric {name} is {_shown(value)} ({type(value).__name__}), which {problem}")
+
+
+def _shown(value: object) -> str:
+    try:
+        text = repr(value)
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        text = "a number of thousands of digits"
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+class Pruned(Exception):
+    """Raised by training code that gives its trial up: the trial counts as stopped early."""
 
 
 class Channel(Protocol):

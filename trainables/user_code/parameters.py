@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from search_spaces.errors import suggest
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
-from trainables.user_code.loader import function_in, parse
+from trainables.user_code.loader import parse
+from trainables.user_code.syntax import function_in
 
 
 @dataclass(frozen=True)

@@ -65,6 +65,7 @@ def make_job(
         checkpoint_every=spec.checkpoint.every,
         checkpoint_async=spec.checkpoint.mode == "async",
         retention=checkpoints_to_keep(spec),
+        objectives=spec.objectives,
         max_t=spec.scheduler.max_t,
         time_attr=spec.scheduler.time_attr,
         hang_timeout_s=silence_s,

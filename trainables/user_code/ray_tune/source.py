@@ -6,14 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from trainables.user_code.loader import function_in, parse, top_level
-from trainables.user_code.loop_source import (
-    builds_trainer,
-    full_name,
-    imported_names,
-    num_required,
-    unguarded_fits,
-)
+from trainables.user_code.loader import parse
+from trainables.user_code.loop_source import builds_trainer, num_required
+from trainables.user_code.syntax import full_name, function_in, imported_names, top_level
 
 _WRAPPERS = ("ray.tune.with_parameters", "ray.tune.with_resources")
 _BASES = ("ray.tune.Trainable", "ray.tune.trainable.Trainable")
@@ -61,15 +56,14 @@ def tune_class_methods(name: str) -> frozenset[str] | None:
 
 
 def function_problems(name: str) -> list[str]:
-    """One line for each mistake in a function for Ray Tune, or in its file."""
+    """A line if a function for Ray Tune takes other arguments than the configuration."""
     path, _ = parse(name)
-    function, tree = _function(name)
-    found = unguarded_fits(tree)
+    function, _ = _function(name)
     wrapped = function is not None and function.name != name.rpartition(":")[2]
-    if function is not None and not wrapped and num_required(function.args) != 1:
-        problem = "is called with one argument, the configuration"
-        found.append((function.lineno, f"{function.name}() {problem}"))
-    return [f"{path}:{line}: {problem}" for line, problem in found]
+    if function is None or wrapped or num_required(function.args) == 1:
+        return []
+    problem = "is called with one argument, the configuration"
+    return [f"{path}:{function.lineno}: {function.name}() {problem}"]
 
 
 def _function(name: str) -> tuple[ast.FunctionDef | None, ast.Module]:
