@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,7 +14,9 @@ from results.checkpoints.retention import Retention
 from results.checkpoints.trial_mirror import MirrorLocation
 from results.records.trial import Report, read_reports
 from results.trial_paths import TrialPaths
+from search_spaces.domains.domain import MAX_COUNT
 from search_spaces.layout import Layout
+from search_spaces.nested import show
 from search_spaces.spec.command import ReportFromSpec
 from search_spaces.spec.layout import DDP, LayoutSpec
 from search_spaces.spec.objectives import Objective
@@ -121,7 +124,7 @@ def as_number(name: str, value: object) -> float:
     """A reported value as a number: of Python, numpy, or a tensor with one element.
 
     Raises:
-        TypeError: it is not a number, or it is beyond the range of floats.
+        TypeError: it is not a number, or, after a warning, beyond the range of floats.
     """
     problem = "is not a number"
     try:
@@ -129,17 +132,22 @@ def as_number(name: str, value: object) -> float:
             return float(value)  # type: ignore[arg-type]  # the error is what is asked for
     except OverflowError:
         problem = "is beyond the range of floats"
+        # callers leave out what is not a number, but this was meant to be one
+        warnings.warn(f"metric {name} {problem}", stacklevel=2)
     except (TypeError, ValueError, RuntimeError):
         pass
-    raise TypeError(f"metric {name} is {_shown(value)} ({type(value).__name__}), which {problem}")
+    raise TypeError(f"metric {name} is {show(value)} ({type(value).__name__}), which {problem}")
 
 
-def _shown(value: object) -> str:
-    try:
-        text = repr(value)
-    except ValueError:  # Python writes no whole number of more than 4300 digits
-        text = "a number of thousands of digits"
-    return text if len(text) <= 40 else f"{text[:40]}…"
+def as_step(value: float) -> int:
+    """A step as a whole number.
+
+    Raises:
+        ValueError: it is none, or beyond those that floats count.
+    """
+    if not abs(value) <= MAX_COUNT or value != int(value):
+        raise ValueError(f"step {show(value)} is no whole number up to 2**53")
+    return int(value)
 
 
 class Pruned(Exception):
