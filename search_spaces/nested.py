@@ -23,6 +23,14 @@ def show(value: object) -> str:
     return text if len(text) <= 60 else text[:57] + "..."
 
 
+def same(one: object, other: object) -> bool:
+    """Whether two values are equal, where NaN equals itself, also within others."""
+    if one == other:
+        return True
+    text = json.dumps(one, sort_keys=True, default=str)
+    return "NaN" in text and text == json.dumps(other, sort_keys=True, default=str)
+
+
 def dotted(path: KeyPath) -> str:
     """`("space", "lr")` as `space.lr`."""
     return ".".join(str(part) for part in path)
