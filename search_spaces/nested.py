@@ -13,11 +13,22 @@ KeyPath = tuple[str | int, ...]
 
 def show(value: object) -> str:
     """A value on one short line, written as in YAML (`null`, `true`, quoted text)."""
-    if isinstance(value, (str, float)):  # nan and inf have no JSON form
-        text = repr(value)
-    else:
-        text = json.dumps(value, default=str, ensure_ascii=False)
+    try:
+        if isinstance(value, (str, float)):  # nan and inf have no JSON form
+            text = repr(value)
+        else:
+            text = json.dumps(value, default=str, ensure_ascii=False)
+    except ValueError:  # Python writes no whole number of more than 4300 digits
+        return f"a {type(value).__name__} that is too long to show"
     return text if len(text) <= 60 else text[:57] + "..."
+
+
+def same(one: object, other: object) -> bool:
+    """Whether two values are equal, where NaN equals itself, also within others."""
+    if one == other:
+        return True
+    text = json.dumps(one, sort_keys=True, default=str)
+    return "NaN" in text and text == json.dumps(other, sort_keys=True, default=str)
 
 
 def dotted(path: KeyPath) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,7 +14,9 @@ from results.checkpoints.retention import Retention
 from results.checkpoints.trial_mirror import MirrorLocation
 from results.records.trial import Report, read_reports
 from results.trial_paths import TrialPaths
+from search_spaces.domains.domain import MAX_COUNT
 from search_spaces.layout import Layout
+from search_spaces.nested import show
 from search_spaces.spec.command import ReportFromSpec
 from search_spaces.spec.layout import DDP, LayoutSpec
 from search_spaces.spec.objectives import Objective
@@ -123,15 +126,34 @@ def as_number(name: str, value: object) -> float:
     """A reported value as a number: of Python, numpy, or a tensor with one element.
 
     Raises:
-        TypeError: it is not a number.
+        TypeError: it is not a number, or, after a warning, beyond the range of floats.
     """
+    problem = "is not a number"
     try:
         if not isinstance(value, str | bytes):
             return float(value)  # type: ignore[arg-type]  # the error is what is asked for
+    except OverflowError:
+        problem = "is beyond the range of floats"
+        # callers leave out what is not a number, but this was meant to be one
+        warnings.warn(f"metric {name} {problem}", stacklevel=2)
     except (TypeError, ValueError, RuntimeError):
         pass
-    shown = repr(value) if len(repr(value)) <= 40 else f"{repr(value)[:40]}…"
-    raise TypeError(f"metric {name} is {shown} ({type(value).__name__}), which is not a number")
+    raise TypeError(f"metric {name} is {show(value)} ({type(value).__name__}), which {problem}")
+
+
+def as_step(value: float) -> int:
+    """A step as a whole number.
+
+    Raises:
+        ValueError: it is none, or beyond those that floats count.
+    """
+    if not abs(value) <= MAX_COUNT or value != int(value):
+        raise ValueError(f"step {show(value)} is no whole number up to 2**53")
+    return int(value)
+
+
+class Pruned(Exception):
+    """Raised by training code that gives its trial up: the trial counts as stopped early."""
 
 
 class Channel(Protocol):

@@ -17,7 +17,7 @@ from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
 from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restore_newest
 from trainables.deprecation import WORKER, with_old_names
-from trainables.job import Answer, Channel, TrialJob, as_number
+from trainables.job import Answer, Channel, TrialJob, as_number, as_step
 from trainables.parallel.mesh import Mesh
 from trainables.runtime.leave_check import LeaveCheck
 from trainables.runtime.phase_times import PhaseTimes
@@ -164,6 +164,7 @@ class Worker:
 
         Raises:
             TypeError: a metric is not a number.
+            ValueError: steps do not increase.
             Preempted: a process was asked to terminate; the newest checkpoint is complete.
         """
         self.times.started()
@@ -250,6 +251,7 @@ class Worker:
     def _record(self, step: int, metrics: Mapping[str, float]) -> Report:
         """Write the report of a step to the trial's folder."""
         self.heartbeat()
+        step = as_step(step)
         if step <= self._last_step:
             raise ValueError(f"steps must increase: reported {step} after {self._last_step}")
         metrics = {redact_name(name): as_number(name, value) for name, value in metrics.items()}

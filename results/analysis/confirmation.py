@@ -12,6 +12,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from results.analysis.numbers import mean
 from results.analysis.pareto import cost, rank_front
 from results.paths import SweepPaths
 from results.records.record_log import write_logged
@@ -39,7 +40,7 @@ class Remeasurement(BaseModel):
     @property
     def mean(self) -> float:
         """Mean over the seeds on the test split."""
-        return statistics.fmean(self.test)
+        return mean(self.test)
 
     @property
     def half_width(self) -> float | None:
@@ -125,7 +126,7 @@ class Confirmation(BaseModel):
         """
         first = self.trials[0]
         return {
-            name: cost(statistics.fmean(one.selection) - one.search, mode)
+            name: cost(mean(one.selection) - one.search, mode)
             for name, mode in self.modes.items()
             if (one := first.series[name]).selection
         }
@@ -138,13 +139,18 @@ class Confirmation(BaseModel):
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Half the width of the 95 % t-interval of the mean; None for fewer than two values."""
+    """Half the width of the 95 % t-interval of the mean, infinite if it is beyond the range of
+    floats; None for fewer than two values.
+    """
     if len(values) < 2:
         return None
     from scipy.stats import t
 
     quantile = float(t.ppf((1 + LEVEL) / 2, len(values) - 1))
-    return quantile * statistics.stdev(values) / math.sqrt(len(values))
+    try:
+        return quantile * statistics.stdev(values) / math.sqrt(len(values))
+    except OverflowError:
+        return math.inf
 
 
 def write(paths: SweepPaths, confirmation: Confirmation) -> None:

@@ -11,9 +11,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from statistics import fmean
 
 from results.analysis.confirmation import half_width
+from results.analysis.numbers import mean
 from results.analysis.pareto import cost
 from results.analysis.replicates import base_trial_id
 from results.paths import SweepPaths
@@ -112,8 +112,8 @@ def _with_mean(group: list[TrialSummary]) -> list[TrialSummary]:
     values = [line.value for line in group if line.value is not None]
     if len(group) < 2 or not values:
         return group
-    mean, half = fmean(values), half_width(values)
-    return [replace(e, mean=mean, half_width=half, seeds=len(values)) for e in group]
+    average, half = mean(values), half_width(values)
+    return [replace(e, mean=average, half_width=half, seeds=len(values)) for e in group]
 
 
 def _rank(

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from results.analysis.numbers import comparable
+
 Point = Mapping[str, float]
 """A trial's value of each objective."""
-
-_WORST = -1e200  # finite, so that percentiles and means stay finite
 
 
 def front_numbers(scores: Sequence[Sequence[float]]) -> list[int]:
@@ -24,7 +24,7 @@ def front_numbers(scores: Sequence[Sequence[float]]) -> list[int]:
 
     if not len(scores):
         return []
-    points = np.array([[_number(v) for v in row] for row in scores], dtype=float)
+    points = np.array([[comparable(v) for v in row] for row in scores], dtype=float)
     at_least = np.all(points[:, None, :] >= points[None, :, :], axis=2)
     dominates = np.logical_and(at_least, np.logical_not(at_least.T))
     front = np.full(len(points), -1)
@@ -41,12 +41,12 @@ def crowding_distance(scores: Sequence[Sequence[float]]) -> list[float]:
     distance = [0.0] * len(scores)
     for objective in zip(*scores, strict=True):
         order = sorted(range(len(objective)), key=objective.__getitem__)
-        low, high = _number(objective[order[0]]), _number(objective[order[-1]])
+        low, high = comparable(objective[order[0]]), comparable(objective[order[-1]])
         for end in (order[0], order[-1]):
             distance[end] = math.inf
         if high > low:
             for before, at, after in zip(order, order[1:], order[2:], strict=False):
-                gap = _number(objective[after]) - _number(objective[before])
+                gap = comparable(objective[after]) - comparable(objective[before])
                 distance[at] += gap / (high - low)
     return distance
 
@@ -58,7 +58,7 @@ def scalar_merits(scores: Sequence[Sequence[float]]) -> list[float]:
     points with a larger crowding distance, so that the kept points cover the whole front.
     """
     if not scores or len(scores[0]) == 1:
-        return [_number(s[0]) for s in scores]
+        return [comparable(s[0]) for s in scores]
     levels = front_numbers(scores)
     merit = [0.0] * len(scores)
     for level in set(levels):
@@ -99,18 +99,13 @@ def rank_front(
     return sorted(front, key=total_cost)
 
 
-def _number(value: float) -> float:
-    """A finite number in the same order as the value; NaN is the worst."""
-    return _WORST if math.isnan(value) else max(_WORST, min(value, -_WORST))
-
-
 def _scaled(point: Point, among: Sequence[Point], modes: Mapping[str, str]) -> dict[str, float]:
     """Cost of each objective, scaled from 0, the best of `among`, to 1, the worst."""
     scaled = {}
     for name, mode in modes.items():
-        costs = [cost(p[name], mode) for p in among]
+        costs = [cost(comparable(p[name]), mode) for p in among]
         spread = (max(costs) - min(costs)) or 1.0
-        scaled[name] = (cost(point[name], mode) - min(costs)) / spread
+        scaled[name] = (cost(comparable(point[name]), mode) - min(costs)) / spread
     return scaled
 
 

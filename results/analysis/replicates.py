@@ -5,9 +5,9 @@ They share the number of the configuration in the study: `t0003`, `t0003-2`, `t0
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Iterable, Sequence
 
+from results.analysis.numbers import mean
 from results.records.trial import TrialRecord, TrialState
 
 Curve = list[tuple[int, float]]
@@ -56,7 +56,7 @@ def mean_curve(curves: Sequence[Curve]) -> Curve:
         return list(curves[0])
     steps = [dict(curve) for curve in curves]
     common = set(steps[0]).intersection(*steps[1:]) if steps else set()
-    return [(step, statistics.fmean(known[step] for known in steps)) for step in sorted(common)]
+    return [(step, mean([known[step] for known in steps])) for step in sorted(common)]
 
 
 def mean_values(values: Iterable[Sequence[float] | None]) -> list[float] | None:
@@ -65,7 +65,7 @@ def mean_values(values: Iterable[Sequence[float] | None]) -> list[float] | None:
     known = [row for row in rows if row is not None]
     if not known or len(known) < len(rows):
         return None
-    return [statistics.fmean(column) for column in zip(*known, strict=True)]
+    return [mean(column) for column in zip(*known, strict=True)]
 
 
 class ReplicateGroups:
@@ -113,4 +113,4 @@ class ReplicateScores:
         of[trial] = scores
         if len(of) < self._count:
             return None
-        return tuple(statistics.fmean(column) for column in zip(*of.values(), strict=True))
+        return tuple(mean(column) for column in zip(*of.values(), strict=True))

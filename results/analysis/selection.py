@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
@@ -19,6 +18,7 @@ from results.analysis.leaderboard import (
     rank_trials,
     summarize,
 )
+from results.analysis.numbers import mean
 from results.analysis.pareto import cost, rank_front
 from results.paths import SweepPaths
 from results.records.trial import (
@@ -147,8 +147,8 @@ def winner_by_rule(
     word = "lowest" if spec.mode == "min" else "highest"
     if first.mean is not None:
         spread = "" if first.half_width is None else f" ± {first.half_width:.3g}"
-        mean = f"mean over {first.seeds} seeds, {first.mean:.5g}{spread},"
-        return Selection(first, f"its {select.at} {spec.metric}'s {mean} is the {word} of {among}")
+        over = f"mean over {first.seeds} seeds, {first.mean:.5g}{spread},"
+        return Selection(first, f"its {select.at} {spec.metric}'s {over} is the {word} of {among}")
     if equal := [e.record.id for e in rest if e.value == first.value]:
         tied = f"{first_few([first.record.id, *equal])} share the {word} {select.at} {spec.metric}"
         return Selection(first, f"{tied} of {among}, and it is the first of them")
@@ -169,10 +169,10 @@ def smoothed(values: Sequence[float], weight: float) -> float:
         values: by ascending step, at least one.
         weight: of the past values; 0 gives the last value.
     """
-    mean = 0.0
+    average = 0.0
     for value in values:
-        mean = weight * mean + (1 - weight) * value
-    return mean / (1 - weight ** len(values))
+        average = weight * average + (1 - weight) * value
+    return average / (1 - weight ** len(values))
 
 
 def _value(reports: Sequence[Report], name: str, mode: str, select: SelectSpec) -> float | None:
@@ -193,6 +193,6 @@ def _by_rule(
 ) -> list[TrialSummary]:
     """Trials whose configurations are on the front, best first; several seeds by their mean."""
     groups = group_by_configuration(found)
-    means = [{name: fmean(e.values[name] for e in group) for name in modes} for group in groups]
-    ordered = rank_front(means, modes, select.rule, select.weights)
+    points = [{name: mean([e.values[name] for e in group]) for name in modes} for group in groups]
+    ordered = rank_front(points, modes, select.rule, select.weights)
     return [line for i in ordered for line in groups[i]]

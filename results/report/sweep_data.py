@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
 from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
+from results.analysis.numbers import MAX_COMPARED
 from results.analysis.phases import phase_means
 from results.analysis.replicates import Curve
 from results.analysis.selection import Selection, Trial, select_winner, selection_objectives
@@ -96,6 +97,12 @@ class SweepData:
         """Steps at which the scheduler compares trials; empty where it has no rungs."""
         scheduler = self.spec.scheduler
         return () if scheduler.name in _WITHOUT_RUNGS else scheduler.rung_steps
+
+    @property
+    def has_variance(self) -> bool:
+        """Whether the variance of the values is within the range of floats."""
+        values = (value for e in self.ranked for _, value in self.curves[e.record.id])
+        return all(abs(value) <= MAX_COMPARED for value in values)
 
     @property
     def sign(self) -> int:

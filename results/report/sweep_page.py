@@ -9,6 +9,7 @@ from pathlib import Path
 
 from results.analysis.cost import cost_shares, total_cost
 from results.analysis.leaderboard import TrialSummary
+from results.analysis.numbers import MAX_COMPARED
 from results.records.trial import TrialState
 from results.report.facts import fact_lines
 from results.report.failure_classes import failure_classes
@@ -131,6 +132,9 @@ def _objective(data: SweepData, notes: Sequence[str]) -> list[PageSection]:
     """The plots of one objective; the titles name the metric if there are several."""
     of = f": {data.spec.metric}" if data.is_one_of_several else ""
     importance_notes = _importance_notes(data.importances)
+    if not data.has_variance:
+        left_out = f"a value is beyond {MAX_COMPARED:g}, so that the variance cannot be computed"
+        notes = [*notes, f"The importance of parameters is left out: {left_out}."]
     return [
         PageSection(f"Optimisation history{of}", plot=figures.history(data)),
         PageSection(f"Learning curves{of}", notes, figures.curves(data)),

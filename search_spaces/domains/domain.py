@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
 
 from search_spaces.domains.normal import Normal, is_multiple, multiple_of
 from search_spaces.limits import check_time, limit
-from search_spaces.nested import show, walk
+from search_spaces.nested import same, show, walk
 
 Kind = Literal[
     "uniform",
@@ -126,10 +126,16 @@ class Domain(BaseModel):
         assert self.q is not None
         return int(self.q) * count if self.integer else multiple_of(self.q, count)
 
+    def index(self, value: object) -> int | None:
+        """The place of a value among the categories; None if it is none of them."""
+        if value in self.categories:
+            return self.categories.index(value)
+        return next((i for i, c in enumerate(self.categories) if same(value, c)), None)
+
     def contains(self, value: object) -> bool:
         """Whether the domain can yield this value."""
         if self.is_categorical:
-            return value in self.categories
+            return self.index(value) is not None
         if isinstance(value, bool) or not isinstance(value, int if self.integer else (int, float)):
             return False
         if self.q is None or not math.isfinite(value):
@@ -265,8 +271,8 @@ def _check_categories(kind: str, categories: tuple[Any, ...]) -> None:
         raise ValueError(f"{kind} takes at most {MAX_VALUES} values, got {len(categories)}")
     for i, value in enumerate(categories):
         check_time()
-        if value in categories[:i]:
-            first = categories[categories.index(value)]
+        if value in categories[:i] or (value != value and any(c != c for c in categories[:i])):
+            first = next(c for c in categories if same(value, c))
             raise ValueError(f"{kind} needs values that differ, got {show(first)}, {show(value)}")
         for _, part in walk(value):
             if holds_arguments(part):

@@ -22,6 +22,8 @@ MLFLOW = "tests/cases/test_mlflow.py"
 SWEEP = "tests/tuning/controller/test_sweep.py"
 PREEMPTION = "tests/trainables/runtime/test_preemption.py"
 
+NUMBERS = "tests/cases/test_large_numbers.py"
+
 ROWS = {
     "1": row_of_tests(
         "a worker killed (SIGKILL), rank 0 or another",
@@ -114,6 +116,12 @@ ROWS = {
         f"{FAILING}::test_diverged_above_fails_the_trial",
         f"{SWEEP}::test_metric_that_is_not_finite_fails_the_trial",
         "tests/trainables/checkpointing/test_saver.py::test_diverged_model_is_not_saved",
+    ),
+    "numbers": row_of_tests(
+        "metrics near and beyond the range of floats",
+        f"{NUMBERS}::test_metric_beyond_floats_is_left_out_by_name",
+        f"{NUMBERS}::test_whole_number_of_a_program_may_have_any_length",
+        f"{NUMBERS}::test_search_and_report_of_huge_values",
     ),
     "14": row_of_tests(
         "a corrupt data file",

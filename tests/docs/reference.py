@@ -18,6 +18,7 @@ from search_spaces.spec.search import SEARCHERS
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import TRAINABLES, resolve
 from trainables.user_code.offered import OFFERED, REFUSED
+from trainables.user_code.sweep_trial import MEMBERS
 
 ROOT = Path(__file__).parents[2]
 NAMES = {
@@ -68,7 +69,7 @@ def pipeline_file() -> str:
 def user_code() -> str:
     """For each kind of user code, what it is offered and what `tune plan` refuses."""
     parts = []
-    for kind, offered in OFFERED.items():
+    for kind, offered in {**OFFERED, "Optuna objective": MEMBERS}.items():
         rows = [f"| `{name}` | {text} |" for name, text in offered.items()]
         rows += [f"| `{name}` | refused: {text} |" for name, text in REFUSED.get(kind, {}).items()]
         parts.append("\n".join([f"### {kind}\n", "| Name | In a sweep |", "| --- | --- |", *rows]))

@@ -205,7 +205,7 @@ search({})
 def test_plan_says_what_would_go_wrong(tmp_path: Path) -> None:
     script, file = tmp_path / "script.py", tmp_path / "t.yaml"
     script.write_text(MISTAKES)
-    unguarded = f"t.yaml:3: trainable: {script}:22: calls fit() when a worker imports the file"
+    unguarded = f"t.yaml:3: trainable: {script}:22: calls search() when a worker imports the file"
     workers = "--set resources.workers=2: resources.workers: a Ray Tune function takes one worker"
     for name, problems in {
         "f": [

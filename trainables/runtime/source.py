@@ -52,7 +52,7 @@ def _collect(file: Path, root: Path, found: dict[Path, str]) -> None:
     except (SyntaxError, ValueError):  # perhaps for another version of Python
         return
     for module in _imported(tree):
-        for path in _files(module, root):
+        for path in module_files(module, root):
             _collect(path, root, found)
 
 
@@ -68,12 +68,16 @@ def _imported(tree: ast.Module) -> set[str]:
     return names
 
 
-def _files(module: str, root: Path) -> list[Path]:
-    """The files of a module below the root: beside a script, or in its package."""
+def module_files(module: str, root: Path, *, relative: bool = False) -> list[Path]:
+    """The files of a module below the root: beside a script, or in its package.
+
+    Args:
+        relative: whether the name begins below the root, as that of a relative import does.
+    """
     parts = module.split(".")
-    if parts[0] == root.name and (root / "__init__.py").is_file():
+    if not relative and (root / "__init__.py").is_file():
+        if parts[0] != root.name:
+            return []
         parts = parts[1:]
-    elif (root / "__init__.py").is_file() or not parts:
-        return []
     path = root.joinpath(*parts)
     return [p for p in (path.with_suffix(".py"), path / "__init__.py") if parts and p.is_file()]

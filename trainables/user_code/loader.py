@@ -19,6 +19,8 @@ from typing import Any
 
 from search_spaces.errors import UserError, suggest
 from trainables.runtime.source import package_root
+from trainables.user_code.searches import import_problems
+from trainables.user_code.syntax import top_level
 
 Loop = Callable[..., Any]
 
@@ -69,10 +71,13 @@ def load(name: str) -> Loop:
     script can import the files beside it, also later.
 
     Raises:
-        UserError: the file, the module or the function is not there.
+        UserError: the file, the module or the function is not there; or an import of it would begin
+            a search.
     """
     where, _, function = name.rpartition(":")
     path = find(name)
+    if problems := searches_at_import(name):
+        raise UserError(*problems)
     if _is_script(where):
         module = _import_script(path)
     else:
@@ -82,6 +87,11 @@ def load(name: str) -> Loop:
     if not callable(loop):
         raise UserError(f"trainable {name}: '{function}' is neither a function nor a class")
     return loop  # type: ignore[no-any-return]  # callable() does not say of what
+
+
+def searches_at_import(name: str) -> list[str]:
+    """One line for each search or training that begins when the file of a name is imported."""
+    return import_problems(find(name), root_of(name))
 
 
 def imported(name: str, files: Iterable[str]) -> list[ModuleType]:
@@ -139,23 +149,6 @@ def _installed(name: str) -> ModuleSpec | None:
         return find_spec(name)
     except ValueError:  # for example of `__main__`
         return None
-
-
-def top_level(tree: ast.Module) -> Iterator[ast.stmt]:
-    """The statements of a file that are run when it is imported, also those under a condition."""
-    waiting = [*tree.body]
-    while waiting:
-        node = waiting.pop(0)
-        if isinstance(node, ast.If | ast.Try | ast.With):
-            waiting = [*node.body, *waiting]
-        else:
-            yield node
-
-
-def function_in(tree: ast.Module, name: str) -> ast.FunctionDef | None:
-    """The function that a file defines last under a name."""
-    nodes = (n for n in top_level(tree) if isinstance(n, ast.FunctionDef) and n.name == name)
-    return max(nodes, key=lambda node: node.lineno, default=None)
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:

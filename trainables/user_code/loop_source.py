@@ -6,15 +6,16 @@ import ast
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from trainables.user_code.loader import function_in, parse
+from trainables.user_code.loader import parse
 from trainables.user_code.offered import CONTEXT, REFUSED
+from trainables.user_code.syntax import full_name, function_in, imported_names
 
 
 def loop_problems(name: str) -> list[str]:
-    """One line for each mistake in the function of a name or in its file."""
+    """One line for each mistake in the function of a name."""
     path, tree = parse(name)
     loop = function_in(tree, name.rpartition(":")[2])
-    found = [*(_mistakes(loop, tree) if loop else ()), *unguarded_fits(tree)]
+    found = _mistakes(loop, tree) if loop else ()
     return [f"{path}:{line}: {problem}" for line, problem in found]
 
 
@@ -22,7 +23,6 @@ _NO_DATASETS = (
     "get_dataset_shard() finds no data set; name, as the trainable, a function that builds the "
     "trainer with datasets={…} and calls its fit()"
 )
-_UNGUARDED = "calls fit() when a worker imports the file; put it under if __name__ == '__main__':"
 
 
 def _mistakes(loop: ast.FunctionDef, tree: ast.Module) -> Iterator[tuple[int, str]]:
@@ -69,27 +69,6 @@ def _called(node: ast.expr, aliases: dict[str, str]) -> str:
     return f"{full_name(node.func, aliases)}()"
 
 
-def imported_names(tree: ast.Module) -> dict[str, str]:
-    """The full name of everything that a file imports, by the name that it has there."""
-    found: dict[str, str] = {}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            found |= {alias.asname: alias.name for alias in node.names if alias.asname}
-        elif isinstance(node, ast.ImportFrom) and not node.level:
-            found |= {a.asname or a.name: f"{node.module}.{a.name}" for a in node.names}
-    return found
-
-
-def full_name(node: ast.expr, aliases: dict[str, str]) -> str:
-    """The dotted name of an expression, with that of the package; see `imported_names`."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.insert(0, node.attr)
-        node = node.value
-    first = node.id if isinstance(node, ast.Name) else ""
-    return ".".join([aliases.get(first, first), *parts])
-
-
 def builds_trainer(name: str) -> bool:
     """Whether a function builds a trainer and calls its `fit()`, rather than being the loop."""
     function = function_in(parse(name)[1], name.rpartition(":")[2])
@@ -99,22 +78,6 @@ def builds_trainer(name: str) -> bool:
 def never_reports(files: Iterable[Path]) -> bool:
     """Whether no name in these files says `report`, as those of Ray Train and its callbacks do."""
     return not any(b"report" in file.read_bytes().lower() for file in files)
-
-
-def unguarded_fits(tree: ast.Module) -> list[tuple[int, str]]:
-    """Calls of `fit()` at the top level, without arguments, as trainers and tuners have it, or of
-    a function of the file that has such a call: their lines, and the problem.
-    """
-    fitting = {
-        f.name for f in tree.body if isinstance(f, ast.FunctionDef) and any(map(_is_fit, _calls(f)))
-    }
-    top = [n for n in tree.body if isinstance(n, ast.Expr | ast.Assign | ast.For | ast.With)]
-    return [
-        (call.lineno, _UNGUARDED)
-        for statement in top
-        for call in _calls(statement)
-        if _is_fit(call) or (isinstance(call.func, ast.Name) and call.func.id in fitting)
-    ]
 
 
 def _calls(node: ast.AST) -> list[ast.Call]:

@@ -43,6 +43,8 @@ def function_problems(functions: UserCodeSpec) -> Iterator[Problem]:
             yield ("user_code", key), str(e).removeprefix("trainable ")
             continue
         target = name.rpartition(":")[2]
+        for problem in loader.searches_at_import(name):
+            yield ("user_code", key), problem
         for node in (n for n in tree.body if isinstance(n, ast.FunctionDef)):
             if node.name == target and not _accepts(node.args, len(ARGUMENTS[key])):
                 call = f"is called with ({', '.join(ARGUMENTS[key])})"

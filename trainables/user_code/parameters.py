@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from search_spaces.errors import suggest
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
-from trainables.user_code.loader import function_in, parse
+from trainables.user_code.loader import parse
+from trainables.user_code.syntax import function_in
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,9 @@ def parameter_problems(name: str, spec: SweepSpec, given: set[str]) -> Iterator[
         yield (section, extra), problem + (suggest(extra, use.read) if use.read else "")
     for lacking in sorted(use.needed - given - {"seed"}):
         problem = f"{use.place}: {use.function}() reads config['{lacking}'], which is neither in"
-        yield ("trainable",), f"{problem} space nor in fixed"
+        first, _, rest = lacking.partition(".")
+        advice = f"; a group of the space is read as config['{first}']['{rest}']" * bool(rest)
+        yield ("trainable",), f"{problem} space nor in fixed{advice}"
 
 
 class _Use(ast.NodeVisitor):

@@ -123,6 +123,10 @@ class UserFunction(UserCode):
         """The file of the function and what it imports from beside it; see the base class."""
         return source_digests(loader.find(self.name), loader.root_of(self.name))
 
+    def code_problems(self) -> list[str]:
+        """Searches and trainings that begin when a worker imports the code; see the base class."""
+        return loader.searches_at_import(self.name)
+
 
 class UserLoop(UserFunction):
     """Runs in fresh processes under Ray, reports by `ray.train.report`, and owns its checkpoints.
@@ -150,12 +154,11 @@ class UserLoop(UserFunction):
         return [((), problem)] if len(workers) > 1 else []
 
     def code_problems(self) -> list[str]:
-        """A wrong signature, no report, reports to Ray Tune, an unguarded `fit()`; see the base
-        class.
-        """
+        """Also a wrong signature, no report, reports to Ray Tune; see the base class."""
         path, silent = loader.find(self.name), never_reports(self._files())
         problem = f"{path}: never calls ray.train.report, so no trial would have a value"
-        return [*loop_problems(self.name), *([problem] if silent else [])]
+        found = [*super().code_problems(), *loop_problems(self.name)]
+        return [*found, *([problem] if silent else [])]
 
     def setting_problems(
         self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]

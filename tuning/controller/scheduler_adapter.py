@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
+from results.analysis.numbers import comparable
 from results.analysis.replicates import ReplicateScores, base_trial_id
 from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
@@ -112,7 +113,7 @@ class SchedulerAdapter:
         names = [o.metric for o in self._objectives]
         if not all(name in report.metrics for name in names):
             return None
-        return [report.metrics[name] for name in names]
+        return [comparable(report.metrics[name]) for name in names]
 
 
 class _Histories(Mapping[str, History]):

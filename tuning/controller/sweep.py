@@ -199,12 +199,19 @@ class SweepController:
         self.lifecycle.pause_running(trial_id, step)
         return Decision.PAUSE
 
-    def on_ended(self, trial_id: str) -> None:
-        """The code of a trial returned by itself."""
+    def on_ended(self, trial_id: str, pruned: str = "") -> None:
+        """The code of a trial returned by itself.
+
+        Args:
+            pruned: why it gave the trial up; empty if it did not.
+        """
         if self.queue.is_moving(trial_id):
             self.lifecycle.move(trial_id)
         elif not self.queue.is_running(trial_id):
             return
+        elif pruned:
+            step = self.table.last_step(trial_id)
+            self.lifecycle.finish(trial_id, TrialState.STOPPED, f"pruned: {pruned}", step)
         elif self.table.last_step(trial_id) is None:
             self._fail_without_value(trial_id, "never reported", None)
         else:

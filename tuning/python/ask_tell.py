@@ -13,7 +13,7 @@ from results.paths import SweepPaths
 from results.records.reports import Report, ReportWriter, read_chain
 from search_spaces.errors import UserError, suggest
 from search_spaces.spec.sweep import SweepSpec
-from trainables.job import TrialJob
+from trainables.job import TrialJob, as_step
 from trainables.user_code.metrics import flat_numbers
 from tuning.controller import trial_table
 from tuning.controller.session import asked_session
@@ -142,7 +142,7 @@ class AskTell:
     def _report(self, trial: str, metrics: Mapping[str, Any], step: int | None) -> bool:
         """Record a report; returns whether the trial goes on."""
         run, last = self._run, self._told[trial]
-        step = last + 1 if step is None else step
+        step = last + 1 if step is None else as_step(step)
         if step <= last:
             raise UserError(f"tell({trial}): steps must increase, got {step} after {last}")
         attempt = run.records[trial].attempts[-1].number

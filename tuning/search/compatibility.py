@@ -10,7 +10,7 @@ from search_spaces.domains.conditional import parameters, walk_active
 from search_spaces.domains.domain import Domain
 from search_spaces.errors import UserError, suggest
 from search_spaces.formulas.constraints import formula_positions
-from search_spaces.nested import show
+from search_spaces.nested import same, show
 from search_spaces.spec.sweep import SweepSpec
 
 _ABSENT = object()
@@ -25,7 +25,7 @@ def compatible_params(spec: SweepSpec, record: TrialRecord) -> dict[str, Any] | 
     value, or if a parameter is now fixed to its value.
     """
     params = params_in_space(spec, record.params, record.config)
-    return params if params is not None and spec.nest(params) == record.config else None
+    return params if params is not None and same(spec.nest(params), record.config) else None
 
 
 def params_in_space(

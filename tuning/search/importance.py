@@ -37,13 +37,13 @@ def importances(data: SweepData) -> list[Importance]:
 
     fANOVA (Hutter et al. 2014, "An Efficient Approach for Assessing Hyperparameter Importance")
     explains the variance over the whole space; PED-ANOVA (Watanabe et al. 2023) explains what
-    distinguishes the best tenth from the rest. Empty with fewer than eight trials, or if they have
-    fewer than two parameters in common.
+    distinguishes the best tenth from the rest. Empty with fewer than eight trials, if they have
+    fewer than two parameters in common, or values without a variance.
     """
     ranked = [e.record for e in data.ranked]
     step = common_step([data.curves[r.id] for r in ranked], _MIN_TRIALS)
     found = [(r.params, v) for r in ranked if (v := value_at(data.curves[r.id], step)) is not None]
-    if len(found) < _MIN_TRIALS:
+    if len(found) < _MIN_TRIALS or not data.has_variance:
         return []
     study = _study(data, found)
     methods: dict[str, BaseImportanceEvaluator] = {

@@ -54,7 +54,8 @@ def encode(domain: Domain, value: Any) -> Any:
         return normal.quantile(value)
     if not domain.is_categorical:
         return value
-    index = domain.categories.index(value)
+    index = domain.index(value)
+    assert index is not None
     return index if domain.kind == "ordinal" else _labels(domain)[index]
 
 
@@ -67,11 +68,11 @@ def only_sample(dist: BaseDistribution) -> Any:
 
 
 def _labels(domain: Domain) -> list[bool | int | float | str | None]:
-    """Categories as Optuna stores them: scalars unchanged, others as distinct JSON texts."""
+    """Categories as Optuna stores them: scalars unchanged; others, and NaN, as distinct texts."""
     taken = {c for c in domain.categories if isinstance(c, str)}
     labels: list[bool | int | float | str | None] = []
     for value in domain.categories:
-        if value is None or isinstance(value, bool | int | float | str):
+        if value is None or (isinstance(value, bool | int | float | str) and value == value):
             labels.append(value)
             continue
         text = json.dumps(value, sort_keys=True)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
 from optuna import Study
 from optuna.distributions import BaseDistribution
@@ -27,6 +27,16 @@ _GIVEN = "fixed_params"
 """System attribute of a trial in which Optuna keeps the values that it was enqueued with."""
 Sampled = dict[str, tuple[Any, BaseDistribution]]
 """Value and distribution of each parameter, by Optuna's name."""
+
+
+class Earlier(Protocol):
+    """Earlier proposals, which are not repeated as long as there are others."""
+
+    def holds(self, params: Mapping[str, Any]) -> bool:
+        """Whether a configuration repeats one of them, so that another one is sampled."""
+
+    def left(self) -> list[dict[str, Any]] | None:
+        """The configurations that are none of them; None if they are too many to list."""
 
 
 class OptunaSpace:
@@ -104,7 +114,7 @@ class OptunaSpace:
         self,
         study: Study,
         trial: Trial,
-        repeats: Callable[[Mapping[str, Any]], bool] = lambda params: False,
+        earlier: Earlier | None = None,
     ) -> dict[str, Any]:
         """Sample a configuration that satisfies the constraints into a trial of the study.
 
@@ -114,13 +124,13 @@ class OptunaSpace:
         Args:
             study: of the trial.
             trial: gets the parameters.
-            repeats: whether a configuration repeats an earlier one, so that another one is sampled.
+            earlier: proposals that are not to be repeated.
 
         Raises:
             UserError: no such configuration was found.
         """
         frozen = study._storage.get_trial(trial._trial_id)
-        params, sampled = self._sample(study, frozen, repeats)
+        params, sampled = self._sample(study, frozen, earlier)
         for key, (value, dist) in sampled.items():
             if key not in frozen.params:
                 internal = dist.to_internal_repr(value)
@@ -128,7 +138,11 @@ class OptunaSpace:
         return params
 
     def sample(
-        self, study: Study, number: int, given: Mapping[str, Any]
+        self,
+        study: Study,
+        number: int,
+        given: Mapping[str, Any],
+        earlier: Earlier | None = None,
     ) -> tuple[dict[str, Any], Sampled]:
         """Sample a configuration as `propose` does, for a trial that is not yet in the study.
 
@@ -136,6 +150,7 @@ class OptunaSpace:
             study: has the sampler, which needs no such trial.
             number: of the trial.
             given: parameters of it.
+            earlier: see `propose`.
 
         Returns:
             The configuration, and Optuna's value and distribution of each parameter.
@@ -145,21 +160,21 @@ class OptunaSpace:
         """
         blank = copy.copy(self._blank)
         blank.number, blank.system_attrs = number, {_GIVEN: given}
-        return self._sample(study, blank)
+        return self._sample(study, blank, earlier)
 
     def _sample(
         self,
         study: Study,
         frozen: FrozenTrial,
-        repeats: Callable[[Mapping[str, Any]], bool] = lambda params: False,
+        earlier: Earlier | None,
     ) -> tuple[dict[str, Any], Sampled]:
         given = frozen.system_attrs.get(_GIVEN, {})
         repeated = 0
-        for attempt in _drafts(study, frozen, given):
+        for attempt in self._drafts(study, frozen, given, earlier):
             params = draw(self._spec.space, partial(self._pick, attempt))
             if not attempt.agrees or self._spec.violated_constraint(params) is not None:
                 continue
-            if repeated < MAX_REPEATED and attempt.has_free and repeats(params):
+            if repeated < MAX_REPEATED and attempt.has_free and earlier and earlier.holds(params):
                 repeated += 1
                 continue
             return params, attempt.sampled
@@ -168,18 +183,26 @@ class OptunaSpace:
             f"with {given}; widen the space or the constraints"
         )
 
+    def _drafts(
+        self,
+        study: Study,
+        frozen: FrozenTrial,
+        given: Mapping[str, Any],
+        earlier: Earlier | None,
+    ) -> Iterator[_Draft]:
+        among = study.sampler.infer_relative_search_space(study, frozen)
+        for _ in range(MODEL_DRAWS):
+            yield _Draft(study, frozen, given, study.sampler.sample_relative(study, frozen, among))
+        rng, known = random.Random(frozen.number), {**given, **frozen.params}
+        left = [self.encoded(params)[0] for params in (earlier and earlier.left()) or ()]
+        if left := [sampled for sampled in left if known.items() <= sampled.items()]:
+            yield _Draft(study, frozen, rng.choice(left), {})
+        for _ in range(RANDOM_DRAWS):
+            yield _RandomDraft(study, frozen, known, rng)
+
     def _pick(self, attempt: _Draft, name: str, domain: Domain) -> Any:
         key = self.key(name, domain)
         return decode(domain, attempt.suggest(key, domain, self.distributions[key]))
-
-
-def _drafts(study: Study, frozen: FrozenTrial, given: Mapping[str, Any]) -> Iterator[_Draft]:
-    among = study.sampler.infer_relative_search_space(study, frozen)
-    for _ in range(MODEL_DRAWS):
-        yield _Draft(study, frozen, given, study.sampler.sample_relative(study, frozen, among))
-    rng = random.Random(frozen.number)
-    for _ in range(RANDOM_DRAWS):
-        yield _RandomDraft(study, frozen, {**given, **frozen.params}, rng)
 
 
 class _Draft:

@@ -7,7 +7,7 @@ from typing import Any
 
 from search_spaces.domains.domain import KINDS, LISTS
 from search_spaces.errors import UserError
-from trainables.user_code.loop_source import full_name, imported_names
+from trainables.user_code.syntax import full_name, imported_names
 from tuning.translation.draft import Draft
 
 _SCHEDULERS = {

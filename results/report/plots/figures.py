@@ -19,6 +19,8 @@ from results.report.sweep_data import SweepData
 
 MAX_CURVES, MAX_POINTS = 300, 100
 """Limits of drawn curves and of points per curve, so that a large sweep gives no large page."""
+_MAX_DRAWN = 1e300
+"""Sums and differences of values up to here are finite."""
 _CELLS = 24
 """Cells of the contour along each axis."""
 _MAX_LEVEL_LABELS = 7
@@ -238,7 +240,7 @@ def _cells(x: Axis, y: Axis, values: Any) -> dict[str, Any]:
     """Mean of the trials in each cell of a grid; the plot fills empty cells."""
     (xs, columns), (ys, rows) = _bins(x), _bins(y)
     total, count = np.zeros((_CELLS, _CELLS)), np.zeros((_CELLS, _CELLS))
-    np.add.at(total, (rows, columns), values)
+    np.add.at(total, (rows, columns), np.clip(values, -_MAX_DRAWN, _MAX_DRAWN))
     np.add.at(count, (rows, columns), 1)
     means = np.divide(total, count, out=np.full_like(total, np.nan), where=count > 0)
     z = [[None if math.isnan(v) else float(f"{v:.6g}") for v in row] for row in means]
@@ -255,7 +257,7 @@ def _bins(axis: Axis) -> tuple[Any, Any]:
 
 def _range(values: Sequence[float], sign: int) -> tuple[float, float] | None:
     """From the best value to the worst tenth, if that tenth would compress the rest; else None."""
-    if len(values) < 5:
+    if len(values) < 5 or max(map(abs, values)) > _MAX_DRAWN:
         return None
     costs = sign * np.array(values, dtype=float)
     best, cut, worst = costs.min(), float(np.quantile(costs, 0.9)), costs.max()

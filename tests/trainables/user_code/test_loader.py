@@ -47,7 +47,7 @@ from ray.train.torch import TorchTrainer
 def loop(config): ...
 
 
-TorchTrainer(loop).fit()
+getattr(TorchTrainer(loop), "fit")()  # which no look at the source tells from other calls
 """
 
 

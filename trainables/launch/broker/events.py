@@ -24,8 +24,13 @@ class Reported:
 
 @dataclass(frozen=True)
 class Ended:
-    """The trial's code returned on every rank."""
+    """The trial's code returned on every rank.
 
+    Attributes:
+        pruned: why the code gave the trial up itself; empty if it did not.
+    """
+
+    pruned: str = ""
     waited: float = field(default=0.0, compare=False)
 
 
@@ -58,11 +63,13 @@ class RankOutcome:
         failure: one line, or None when the trial's code returned.
         fatal: the process cannot be used again (its device may be in any state).
         leak: one line about memory that the trial left behind, if it is too much.
+        pruned: see `Ended`.
     """
 
     failure: str | None = None
     fatal: bool = False
     leak: str | None = None
+    pruned: str = ""
 
 
 class LaneAction(StrEnum):
@@ -85,7 +92,9 @@ class Leak:
 def merge_outcomes(outcomes: Mapping[int, RankOutcome], machines: dict[int, Machine]) -> Event:
     """Merge the outcomes of all ranks into the trial's last event."""
     failures = [f"rank {r}: {o.failure}" for r, o in sorted(outcomes.items()) if o.failure]
-    return Failed(failures[0], machines=machines) if failures else Ended()
+    if failures:
+        return Failed(failures[0], machines=machines)
+    return Ended(next((o.pruned for o in outcomes.values() if o.pruned), ""))
 
 
 def first_leak(outcomes: Mapping[int, RankOutcome]) -> str | None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from trainables.runtime.source import source_digests
 from trainables.user_code import loader
+from trainables.user_code.syntax import function_in
 
 
 def import_libraries(name: str) -> None:
@@ -34,7 +35,7 @@ def import_libraries(name: str) -> None:
 def library_imports(name: str) -> Iterator[ast.stmt]:
     """The import statements of a loop's files for modules that are not below its own folder."""
     (path, tree), root = loader.parse(name), loader.root_of(name)
-    loop = loader.function_in(tree, name.rpartition(":")[2])
+    loop = function_in(tree, name.rpartition(":")[2])
     files = (root / file for file in source_digests(path, root))
     bodies = [*(ast.parse(file.read_bytes()).body for file in files), loop.body if loop else []]
     for node in (node for body in bodies for node in _imports(body)):

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, cast
 from results.paths import SweepPaths
 from results.records.trial import Report
 from results.storage.log_filter import start_log_filter
-from search_spaces.redaction import also_redact
+from search_spaces.redaction import also_redact, redact
 from search_spaces.spec.failure import Notices
-from trainables.job import Answer, TrialJob
+from trainables.job import Answer, Pruned, TrialJob
 from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import LaneAction, RankOutcome
 from trainables.launch.errors import error_line, without_secrets
@@ -98,12 +98,7 @@ def lane_loop(config: dict[str, Any]) -> None:
             leak_detector = LeakDetector(device, task.max_growth)
         channel = BrokerChannel(task.broker, job.key)
         error = _run(job, channel, device, rank, world_size, context.get_local_rank())
-        fatal = _is_fatal(error, device)
-        outcome = RankOutcome(
-            None if error is None else error_line(error),
-            fatal=fatal,
-            leak=None if fatal else leak_detector.after_trial(failed=error is not None),
-        )
+        outcome = _outcome(error, device, leak_detector)
         action = _ask(
             task.broker.finish_trial.remote, task.lane_id, job.key, rank, world_size, outcome
         )
@@ -161,6 +156,18 @@ def _run(
         e.__cause__ = e.__context__ = None
         return e.with_traceback(None)
     return None
+
+
+def _outcome(
+    error: Exception | None, device: torch.device, leak_detector: LeakDetector
+) -> RankOutcome:
+    fatal, gave_up = _is_fatal(error, device), isinstance(error, Pruned)
+    return RankOutcome(
+        None if error is None or gave_up else error_line(error),
+        fatal=fatal,
+        leak=None if fatal else leak_detector.after_trial(failed=error is not None),
+        pruned=redact(str(error)) if gave_up else "",
+    )
 
 
 def _is_fatal(error: Exception | None, device: torch.device) -> bool:

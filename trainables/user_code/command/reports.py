@@ -17,6 +17,7 @@ from trainables.job import TrialJob, as_number
 from trainables.user_code.metrics import StepCounter
 
 STEP, CHECKPOINT = "step", "checkpoint"
+_MAX_DIGITS = 4000
 
 
 @dataclass(frozen=True)
@@ -148,13 +149,18 @@ class JsonLines:
 
     def _parse(self, line: bytes) -> dict[str, Any]:
         try:
-            found = json.loads(line)
+            found = json.loads(line, parse_int=_whole_number)
         except (ValueError, RecursionError):
             found = None
         if isinstance(found, dict):
             return found
         text = show(line.decode(errors="replace").strip())
         raise UserError(f"{self._name}: line {self._number} is not a JSON object: {text}")
+
+
+def _whole_number(text: str) -> int:
+    """Of more digits than Python reads, a number of as many digits: beyond the range of floats."""
+    return int(text) if len(text) < _MAX_DIGITS else 10 ** (len(text) - 2)
 
 
 class OutputPatterns:

@@ -6,16 +6,10 @@ import ast
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from trainables.user_code.loader import function_in, parse, top_level
-from trainables.user_code.loop_source import (
-    builds_trainer,
-    full_name,
-    imported_names,
-    num_required,
-    refused_calls,
-    unguarded_fits,
-)
+from trainables.user_code.loader import parse
+from trainables.user_code.loop_source import builds_trainer, num_required, refused_calls
 from trainables.user_code.offered import REFUSED
+from trainables.user_code.syntax import full_name, function_in, imported_names, top_level
 
 _WRAPPERS = ("ray.tune.with_parameters", "ray.tune.with_resources")
 _BASES = ("ray.tune.Trainable", "ray.tune.trainable.Trainable")
@@ -63,11 +57,11 @@ def tune_class_methods(name: str) -> frozenset[str] | None:
 
 
 def function_problems(name: str) -> list[str]:
-    """One line for each mistake in a function for Ray Tune, or in its file."""
+    """One line for each mistake in a function or class for Ray Tune."""
     path, _ = parse(name)
     function, tree = _function(name)
-    found = unguarded_fits(tree)
     wrapped = function is not None and function.name != name.rpartition(":")[2]
+    found: list[tuple[int, str]] = []
     if function is not None and not wrapped and num_required(function.args) != 1:
         problem = "is called with one argument, the configuration"
         found.append((function.lineno, f"{function.name}() {problem}"))

@@ -36,8 +36,8 @@ class TuneCode(UserFunction):
         return [((), problem)] if list(workers) != [1] else []
 
     def code_problems(self) -> list[str]:
-        """A wrong signature, an unguarded `fit()`; see the base class."""
-        return function_problems(self.name)
+        """A search at import, a wrong signature; see the base class."""
+        return [*super().code_problems(), *function_problems(self.name)]
 
     def seeded(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """Generators are seeded before each trial, `config["seed"]` too; see the base class."""

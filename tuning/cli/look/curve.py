@@ -20,11 +20,12 @@ def draw(points: Sequence[tuple[float, float]], width: int = 60, height: int = 1
     """
     xs, ys = zip(*points, strict=True)
     low, high = min(ys), max(ys)
+    span = high / 2 - low / 2  # halves: a difference may be beyond the range of floats
     across, up = 2 * width - 1, 4 * height - 1
     dots = [
         (
             round((x - xs[0]) / ((xs[-1] - xs[0]) or 1) * across),
-            round((high - y) / ((high - low) or 1) * up),
+            round((high / 2 - y / 2) / (span or 1) * up),
         )
         for x, y in points
     ]

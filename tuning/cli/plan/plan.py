@@ -181,6 +181,7 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
         f"search     {choose_searcher(spec)}",
         f"scheduler  {choose_scheduler(spec)}",
         f"budget     {limits(spec.budget)}",
+        *_repeat_lines(spec),
     ]
     each = largest_checkpoint(spec, sampled)
     if each is None:
@@ -199,6 +200,17 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
     if trials and kept * trials > free:
         lines.append(f"           only {size(free)} are free in {root}: lower checkpoint.keep")
     return lines
+
+
+def _repeat_lines(spec: SweepSpec) -> list[str]:
+    """Whether configurations are tried again because the space has no others."""
+    from tuning.search.finite_space import list_configurations
+
+    found, trials = list_configurations(spec), spec.budget.trials
+    if found is None or (trials is not None and trials <= len(found) * spec.replicates):
+        return []
+    plural = "s" * (len(found) != 1)
+    return [f"           the space has {len(found)} configuration{plural}: then they are repeated"]
 
 
 def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:

@@ -76,6 +76,7 @@ def trial(
 
 def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
     """Train in this process; returns the exit code."""
+    from trainables.job import Pruned
     from trainables.launch.run_trial import run_local
     from tuning.controller.sweep_dir.create import with_new_defaults
 
@@ -84,7 +85,11 @@ def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
         echo(json.dumps(job.config, default=str))
         if steps := job.paths.checkpoint_steps():
             echo(f"resuming at step {steps[-1]}, in {job.folder}")
-    run_local(job, printer)
+    try:
+        run_local(job, printer)
+    except Pruned as e:
+        echo(f"pruned: {e}")
+        return 0
     if printer.reported is not None and spec.metric not in printer.reported:
         hint = suggest(spec.metric, printer.reported) if printer.reported else ""
         echo(f"no report has a value of {spec.metric}{hint}", err=True)

@@ -24,6 +24,7 @@ from tuning.controller.ray_tune.guard import guarded
 from tuning.controller.ray_tune.listener import (
     FAILURE,
     KEY,
+    PRUNED,
     REPORT,
     WAITED,
     Attempt,
@@ -82,7 +83,7 @@ class RayTuneSearcher(Searcher):
         if error:
             remedy = self._workers.on_broker_failed(job)
         elif failed is None:
-            self.run.on_ended(job.trial_id)
+            self.run.on_ended(job.trial_id, (result or {}).get(PRUNED, ""))
         elif not failed.came_up:
             self._workers.on_start_failed(job, failed.reason)
         else:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from trainables.launch.broker.broker import Broker
 
-KEY, REPORT, FAILURE, WAITED = "key", "report", "failure", "waited"
+KEY, REPORT, FAILURE, PRUNED, WAITED = "key", "report", "failure", "pruned", "waited"
 Events = Sequence[tuple[str, Event]]
 """Keys of attempts (`TrialJob.key`), each with an event, oldest first."""
 
@@ -250,7 +250,7 @@ def result_of(event: Event) -> dict[str, Any]:
         return {WAITED: event.waited, REPORT: event.report}
     if isinstance(event, Failed):
         return {WAITED: event.waited, FAILURE: event, "done": True}
-    return {WAITED: event.waited, "done": True}
+    return {WAITED: event.waited, PRUNED: event.pruned, "done": True}
 
 
 def listen(controller: Any, manager: ListeningManager) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from results.analysis.numbers import comparable
 from results.analysis.replicates import Curve
 from results.paths import SweepPaths
 from results.records.integrity import check_records
@@ -121,7 +122,9 @@ def is_same_task(ours: SweepSpec, theirs: SweepSpec) -> bool:
 
 @dataclass(frozen=True)
 class _Ended:
-    """A trial of another sweep, and its finite values of some metrics, by ascending step."""
+    """A trial of another sweep, and its finite values of some metrics, `comparable`, by ascending
+    step.
+    """
 
     record: TrialRecord
     curves: dict[str, Curve]
@@ -190,7 +193,7 @@ def _curves(source: SweepPaths, record: TrialRecord, names: Iterable[str]) -> di
     reports = read_reports(source.trial(record.id), record.end_step)
     return {
         name: [
-            (r.step, r.metrics[name])
+            (r.step, comparable(r.metrics[name]))
             for r in reports
             if name in r.metrics and math.isfinite(r.metrics[name])
         ]

@@ -63,7 +63,7 @@ def value_at_share(domain: Domain, share: float) -> Any:
 def share_of(domain: Domain, value: Any) -> float:
     """The inverse of `value_at_share`, in [0, 1]."""
     if domain.is_categorical:
-        return (domain.categories.index(value) + 0.5) / len(domain.categories)
+        return ((domain.index(value) or 0) + 0.5) / len(domain.categories)
     if (normal := domain.normal) is not None:
         (low, high), here = normal.quantiles, normal.quantile(value)
     else:

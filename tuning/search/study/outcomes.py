@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
+from results.analysis.numbers import comparable
 from results.analysis.replicates import Curve
 from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
@@ -25,7 +26,7 @@ STATES = {
 class Outcomes:
     """The outcomes of a sweep's trials.
 
-    The arguments of the methods are those of `SweepStudy.tell`.
+    The arguments of the methods are those of `SweepStudy.tell`. Values are `comparable`.
 
     Args:
         spec: of the sweep.
@@ -44,7 +45,9 @@ class Outcomes:
         state = STATES.get(record.state, OptunaState.RUNNING)
         if state is not OptunaState.COMPLETE:
             return state, None
-        values = list(finals or ()) if self.several else [value for _, value in curve[-1:]]
+        values = (
+            list(finals or ()) if self.several else [value for _, value in _comparable(curve[-1:])]
+        )
         return (state, values) if values else (OptunaState.FAIL, None)
 
     def told(
@@ -53,7 +56,7 @@ class Outcomes:
         """Reports, state and values with which a trial ends."""
         if record.config_failed:  # pruned before its first report, which Optuna ranks as worst
             return [], OptunaState.PRUNED, None
-        reported = [] if self.several else curve
+        reported = [] if self.several else _comparable(curve)
         state, values = self.of(record, curve, finals)
         if state is OptunaState.PRUNED and reported:  # as Optuna's `tell` has it
             values = [reported[-1][1]]
@@ -77,7 +80,11 @@ class Outcomes:
             values=values,
             params=sampled,
             distributions=distributions,
-            intermediate_values={} if self.several else dict(curve),
+            intermediate_values={} if self.several else dict(_comparable(curve)),
             constraints=record.violations,
             system_attrs={REBUILT: True},
         )
+
+
+def _comparable(curve: Curve) -> Curve:
+    return [(step, comparable(value)) for step, value in curve]

@@ -41,7 +41,7 @@ class ProposalSampler:
     ) -> None:
         self._spec, self._search, self._space = spec, search, space
         self._informed, self._history = informed, history
-        self.proposed = Proposed(space)
+        self.proposed = Proposed(spec, space, is_unique=search.name in UNIQUE)
         self.curves: Mapping[int, ScoreCurve] = {}
         """Of every trial that has reported, by number."""
 
@@ -58,7 +58,8 @@ class ProposalSampler:
         every = self._informed.get_trials(deepcopy=False)  # of other sweeps too, numbered below 0
         trials = [t for t in every if t.number < number]
         sign = 1.0 if self._spec.mode == "max" else -1.0
-        self.proposed.show(trials if self._search.name in UNIQUE else ())
+        if self._search.name in UNIQUE:
+            self.proposed.show_found(t for t in trials if t.number < 0)
         evidence = Evidence(
             space=self._space.distributions,
             levels=comparison_steps(self._spec.scheduler),

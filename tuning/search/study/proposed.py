@@ -6,48 +6,83 @@ values equal, and in parameters that are not active.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from functools import cached_property
 from typing import Any
 
 from optuna.trial import FrozenTrial
 
+from search_spaces.spec.sweep import SweepSpec
+from tuning.search.finite_space import is_finite, list_configurations
 from tuning.search.optuna_domains import only_sample
 from tuning.search.optuna_space import OptunaSpace
 
+log = logging.getLogger(__name__)
+
 
 class Proposed:
-    """The configurations of earlier proposals."""
+    """The configurations of earlier proposals. None is proposed again before the space is used up.
 
-    def __init__(self, space: OptunaSpace) -> None:
-        self._space = space
+    Args:
+        spec: of the sweep.
+        space: as Optuna has it.
+        is_unique: whether that is so for a space with continuous parameters, too.
+    """
+
+    def __init__(self, spec: SweepSpec, space: OptunaSpace, *, is_unique: bool) -> None:
+        self._spec, self._space = spec, space
+        self._applies = is_unique or is_finite(spec)
         self._constants = {
             name: only_sample(dist) for name, dist in space.distributions.items() if dist.single()
         }
-        self._known: dict[int, str] = {}
-        self._before: frozenset[str] = frozenset()
+        self._own = set[str]()
+        self._found: frozenset[str] = frozenset()
 
-    def show(self, trials: Iterable[FrozenTrial]) -> None:
-        """Set what was proposed before: the configurations of these trials."""
-        self._before = frozenset(self._text_of(trial) for trial in trials if trial.params)
+    def add(self, sampled: Mapping[str, Any]) -> None:
+        """Add a proposal of the sweep, by Optuna's names; an incomplete one does not count."""
+        if self._applies and (text := self._text_of(sampled)):
+            self._own.add(text)
+            if "_left" in self.__dict__ and self._left is not None:
+                self._left.pop(text, None)
+
+    def show_found(self, trials: Iterable[FrozenTrial]) -> None:
+        """Set the trials of other sweeps, which count as proposals."""
+        self._found = frozenset(self._text_of(trial.params) for trial in trials)
 
     def holds(self, params: Mapping[str, Any]) -> bool:
-        """Whether a configuration, by dotted name, was proposed before."""
-        return _text(params) in self._before
+        """Whether a configuration, by dotted name, was proposed before, and another one was not."""
+        text = _text(params)
+        return (text in self._own or text in self._found) and self._left != {}
 
     def holds_sample(self, sampled: Mapping[str, Any]) -> bool:
         """Whether the configuration of a sample of every parameter was proposed before."""
         params = self._space.params({**self._constants, **sampled})
         return params is not None and self.holds(params)
 
-    def _text_of(self, trial: FrozenTrial) -> str:
-        if trial.number in self._known:
-            return self._known[trial.number]
-        params = self._space.params(trial.params)
-        if params is None:  # a driver that was killed had not written all of them
-            return ""
-        if trial.number >= 0:  # findings of other sweeps may get other numbers
-            self._known[trial.number] = _text(params)
-        return _text(params)
+    def left(self) -> list[dict[str, Any]] | None:
+        """The configurations that were not yet proposed; None if they are too many to list."""
+        return None if self._left is None else list(self._left.values())
+
+    @cached_property
+    def _left(self) -> dict[str, dict[str, Any]] | None:
+        """By text. Listed when the first configuration is about to be repeated."""
+        listed = list_configurations(self._spec)
+        if listed is None:
+            return None
+        by_text = {_text(params): params for params in listed}
+        left = {t: p for t, p in by_text.items() if t not in self._own and t not in self._found}
+        if not left:
+            log.warning("all %d configurations of the space were tried: again", len(by_text))
+        return left
+
+    def _text_of(self, sampled: Mapping[str, Any]) -> str:
+        """Empty if a driver that was killed had not written all, or if it is of another space."""
+        with suppress(ValueError):
+            params = self._space.params(sampled)
+            return "" if params is None else _text(params)
+        return ""
 
 
 def _text(params: Mapping[str, Any]) -> str:

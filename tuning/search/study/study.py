@@ -80,10 +80,14 @@ class SweepStudy:
     def _add(self, trial: FrozenTrial) -> None:
         """Count a trial of the study. Optuna looks at all of them for what is counted here."""
         self._count = trial.number + 1
-        self._listed.add(trial.params)
+        self._count_params(trial.params)
         self._remember(trial)
         if trial.state is OptunaState.WAITING:  # of a killed driver, which did not ask
             self._waiting.append(trial.number)
+
+    def _count_params(self, sampled: Mapping[str, Any]) -> None:
+        self._listed.add(sampled)
+        self._sampler.proposed.add(sampled)
 
     @property
     def trials(self) -> list[FrozenTrial]:
@@ -136,11 +140,12 @@ class SweepStudy:
         self._sampler.prepare(number)
         if self._search.name in BLIND or self._history is not None:
             # one entry of the journal in place of one per parameter
-            params, sampled = self._space.sample(self._informed, number, point)
+            proposed = self._sampler.proposed
+            params, sampled = self._space.sample(self._informed, number, point, proposed)
             self._unread.add(number, sampled)
             if self._history is not None:
                 self._history.begin(number, sampled)
-            self._listed.add({key: value for key, (value, _) in sampled.items()})
+            self._count_params({key: value for key, (value, _) in sampled.items()})
             self._count += 1
             return number, params
         if point:
@@ -149,9 +154,9 @@ class SweepStudy:
         return self._propose(self._informed.ask())
 
     def _propose(self, trial: Trial) -> tuple[int, dict[str, Any]]:
-        params = self._space.propose(self._informed, trial, self._sampler.proposed.holds)
+        params = self._space.propose(self._informed, trial, self._sampler.proposed)
         frozen = self._storage.get_trial(trial._trial_id)
-        self._listed.add(frozen.params)
+        self._count_params(frozen.params)
         self._remember(frozen)
         return trial.number, params
 

@@ -1,0 +1,139 @@
+"""Finds searches and trainings that begin when a user's file is imported.
+
+Every process that runs trials imports it, and so does `tune init`. The files are only parsed.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+from trainables.user_code.definitions import Sources, inner_nodes
+from trainables.user_code.syntax import full_name, imported_names
+
+_FUNCTIONS = re.compile(
+    r"ray\.tune\.run(_experiments)?|wandb\.agent|hyperopt\.fmin|skopt\.\w+_minimize|tuning\.run"
+)
+_METHODS = {
+    "fit": re.compile(r".*(Trainer|Tuner|SearchCV)"),
+    "train": re.compile(r".*Trainer"),
+    "search": re.compile(r"keras_tuner\..*|.*Tuner"),
+    "run": re.compile(r"tuning\.(Sweep|load|load_yaml)"),
+    "start": re.compile(r"tuning\.(Sweep|load|load_yaml)"),
+}
+"""Method to the full names of the classes and functions that make an object which searches, or
+trains, by it.
+"""
+
+
+def import_problems(file: Path, root: Path) -> list[str]:
+    """One line for each search or training that an import of a file begins.
+
+    Args:
+        root: the folder within which imports are the user's own.
+    """
+    sources = Sources(root)
+    waiting, found, problems = [file], {file}, list[str]()
+    while waiting:
+        here = waiting.pop(0)
+        for node in _run_at_import(sources.tree(here).body):
+            problems += _problems(sources, here, node)
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                paths = {p for places in sources.imports(here, node).values() for p, _ in places}
+                waiting += sorted(paths - found)
+                found |= paths
+    return problems
+
+
+def _problems(sources: Sources, file: Path, statement: ast.AST) -> Iterator[str]:
+    for call in _calls([statement]):
+        # main(), whatever it does, is the whole program
+        is_main = isinstance(statement, ast.Expr) and ast.unparse(statement.value) == "main()"
+        if is_main or _searches(sources, file, call, None, set()):
+            problem = f"calls {_shown(call.func)}() when a worker imports the file"
+            yield f"{file}:{call.lineno}: {problem}; put it under if __name__ == '__main__':"
+
+
+def _run_at_import(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
+    """The simple statements, and the heads of others, that an import of a file runs."""
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        parts = list(ast.iter_child_nodes(node))
+        inner = [n for n in parts if isinstance(n, ast.stmt)]
+        if not inner:
+            yield node
+            continue
+        yield from (n for n in parts if isinstance(n, ast.expr | ast.withitem))
+        handled = [s for n in parts if isinstance(n, ast.ExceptHandler) for s in n.body]
+        entered = _entered(node) if isinstance(node, ast.If) else [*inner, *handled]
+        yield from _run_at_import(entered)
+
+
+def _entered(node: ast.If) -> list[ast.stmt]:
+    """What may run of an `if` at an import, where `__name__` is not "__main__"."""
+    test = node.test
+    if isinstance(test, ast.Constant):
+        return node.body if test.value else node.orelse
+    if "__name__" not in ast.unparse(test):
+        return [*node.body, *node.orelse]
+    return node.body if any(isinstance(n, ast.NotEq) for n in ast.walk(test)) else node.orelse
+
+
+def _searches(
+    sources: Sources, file: Path, call: ast.Call, owner: ast.ClassDef | None, seen: set[ast.AST]
+) -> bool:
+    """Whether a call searches or trains, itself or in what it calls."""
+    if _is_search(call, sources.tree(file)):
+        return True
+    found = sources.called(file, call.func, owner)
+    if found is None or found.node in seen:
+        return False
+    seen.add(found.node)
+    calls = _calls(found.body)
+    return any(_searches(sources, found.file, inner, found.owner, seen) for inner in calls)
+
+
+def _calls(nodes: Sequence[ast.AST]) -> Iterator[ast.Call]:
+    return (n for n in inner_nodes(nodes) if isinstance(n, ast.Call))
+
+
+def _is_search(call: ast.Call, tree: ast.Module) -> bool:
+    aliases = _aliases(tree)
+    if _FUNCTIONS.fullmatch(full_name(call.func, aliases)):
+        return True
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    method, keywords = call.func.attr, {k.arg for k in call.keywords}
+    if method == "optimize":
+        return "n_trials" in keywords or any("optuna" in name for name in aliases.values())
+    if method == "fit" and not call.args and not keywords:
+        return True
+    makers = _METHODS.get(method)
+    return makers is not None and bool(makers.fullmatch(_maker(call.func.value, tree)))
+
+
+def _maker(receiver: ast.expr, tree: ast.Module) -> str:
+    """The full name of what was called to make an object; empty if that is not known."""
+    name, made = ast.unparse(receiver), [receiver]
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
+            made.append(node.value)
+    calls = [node for node in made if isinstance(node, ast.Call)]
+    return full_name(calls[-1].func, _aliases(tree)) if calls else ""
+
+
+@lru_cache(64)
+def _aliases(tree: ast.Module) -> dict[str, str]:
+    plain = (n for n in ast.walk(tree) if isinstance(n, ast.Import))
+    names = {a.name: a.name for n in plain for a in n.names if not a.asname}
+    return names | imported_names(tree)
+
+
+def _shown(function: ast.expr) -> str:
+    text = ast.unparse(function)
+    plain = all(isinstance(n, ast.Name | ast.Attribute | ast.Load) for n in ast.walk(function))
+    return text if plain else text.rpartition(".")[2]
