@@ -228,12 +228,14 @@ def _fitted(pixels: Pixels, data: ImageDataConfig) -> Pixels:
 
 
 def _resized(pixels: Pixels, size: int) -> Pixels:
-    """The middle square of an image whose shorter side is resized to `size`."""
+    """The middle square of an image whose shorter side is resized to `size`.
+
+    It is what the processors of `transformers` do with `shortest_edge` and `crop_size`.
+    """
     from PIL import Image
 
     height, width = pixels.shape[:2]
-    scale = size / min(height, width)
-    wide, high = max(size, round(width * scale)), max(size, round(height * scale))
+    wide, high = (size * side // min(height, width) for side in (width, height))
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     left, top = (wide - size) // 2, (high - size) // 2
     resized = image.resize((wide, high), Image.Resampling.BILINEAR)
