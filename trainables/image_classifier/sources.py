@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from trainables.base import Split
+from trainables.common.parquet import is_text
 from trainables.common.split_names import split_of
 from trainables.image_classifier.data_config import ImageDataConfig
 from trainables.image_classifier.folder import ImageFile, image_files
@@ -175,18 +176,10 @@ def _column_problems(schema: Any, data: ImageDataConfig) -> Iterator[str]:
             yield f"no column '{name}' (set data.{key}_column; it has {have})"
             continue
         kind = schema.field(name).type
-        if key == "label" and not (types.is_integer(kind) or _is_text(kind)):
+        if key == "label" and not (types.is_integer(kind) or is_text(kind)):
             yield f"column '{name}' has {kind}; labels are whole numbers or texts"
         if key == "image" and not _holds_images(kind):
             yield f"column '{name}' has {kind}; images are bytes, {{bytes: …}} or nested lists"
-
-
-def _is_text(kind: Any) -> bool:
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def _holds_images(kind: Any) -> bool:
