@@ -98,11 +98,15 @@ def load_filter(name: str, directory: Path) -> object:
 
 
 def _columns(file: Path) -> list[str] | None:
-    """The columns of a file, by its first row; None if it is plain text or empty."""
+    """The columns of a file, by its first row; None if it has none."""
     if file.suffix == ".parquet":
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        return list(pq.read_schema(file).names)
+        try:
+            return list(pq.read_schema(file).names)
+        except (pa.ArrowException, OSError):
+            return None  # the stage names it
     if file.suffix not in (".jsonl", ".ndjson"):
         return None
     with open(file, "rb") as lines:
