@@ -85,9 +85,9 @@ def _pre_tokenizer(tokenizer: Mapping[str, Any]) -> str:
         raise _inexpressible(f"a {bpe['type']} model, not a byte-level BPE")
     if normalizer and normalizer != {"type": "Sequence", "normalizers": []}:
         raise _inexpressible(f"the normalizer {_types(normalizer, 'normalizers')}")
-    for name in _PLAIN:
-        if bpe.get(name):
-            raise _inexpressible(f"a BPE with {name}: {bpe[name]}")
+    for setting in _PLAIN:
+        if bpe.get(setting):
+            raise _inexpressible(f"a BPE with {setting}: {bpe[setting]}")
     steps = _steps(tokenizer["pre_tokenizer"])
     patterns = tuple(pattern for step in steps for pattern in _patterns(step))
     name = _NAMES.get((patterns, bool(bpe.get("ignore_merges"))))
