@@ -14,10 +14,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenSample:
-    """A text and its token ids in training, to check the tokenizer of an exported copy."""
+    """Token ids of the original, to check the tokenizer of an exported copy.
+
+    Attributes:
+        text: a text that tells tokenizers apart.
+        ids: its tokens in training.
+        messages: a conversation; empty without a chat template.
+        prompt: its tokens; those of the text as the tokenizer begins and ends it if it is empty.
+    """
 
     text: str
     ids: tuple[int, ...]
+    messages: tuple[Mapping[str, str], ...]
+    prompt: tuple[int, ...]
 
 
 @dataclass(frozen=True)

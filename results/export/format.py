@@ -47,6 +47,7 @@ class Runtime:
         needs: module that not every installation has; without it the runtime is skipped.
         most_lost: of a format that rounds the weights, the largest mean divergence of the copy's
             predictions from the original's (nats); None: of one that does not.
+        reads_tokens: whether its token ids are compared, too, if it returns any.
     """
 
     script: str
@@ -54,6 +55,7 @@ class Runtime:
     comparable: Callable[[torch.Tensor], torch.Tensor] = lambda output: output
     needs: str | None = None
     most_lost: float | None = None
+    reads_tokens: bool = True
 
     @property
     def installed(self) -> bool:

@@ -114,7 +114,7 @@ def verify_export(
 
     with tempfile.TemporaryDirectory() as scratch:
         inputs, outputs = Path(scratch, "inputs.npz"), Path(scratch, "outputs.npz")
-        _write_inputs(inputs, model)
+        _write_inputs(inputs, runtime, model)
         script = RUNTIMES / runtime.script
         # -I: neither this project nor the folder of the script can be imported.
         command = [sys.executable, "-I", str(script), str(where), str(inputs), str(outputs)]
@@ -135,12 +135,13 @@ def verify_export(
             return _compare(runtime, model, dict(found))
 
 
-def _write_inputs(path: Path, model: Exportable) -> None:
+def _write_inputs(path: Path, runtime: Runtime, model: Exportable) -> None:
     import numpy as np
 
     inputs: dict[str, Any] = {str(i): example.numpy() for i, example in enumerate(model.examples)}
-    if model.tokens is not None:
+    if model.tokens is not None and runtime.reads_tokens:
         inputs["text"] = np.array(model.tokens.text)
+        inputs["messages"] = np.array(json.dumps(model.tokens.messages))
     np.savez(path, **inputs)
 
 
@@ -161,7 +162,8 @@ def _compare(runtime: Runtime, model: Exportable, found: dict[str, object]) -> V
         cases.append(Case(tuple(example.shape), error, float(np.abs(expected).max()), lost))
     same = None
     if model.tokens is not None and "tokens" in found:
-        same = tuple(np.asarray(found["tokens"]).tolist()) == model.tokens.ids
+        read = (tuple(np.asarray(found[name]).tolist()) for name in ("tokens", "prompt"))
+        same = tuple(read) == (model.tokens.ids, model.tokens.prompt)
     name = str(found["runtime"])
     return Verification(name, runtime.tolerance, tuple(cases), same, most_lost=runtime.most_lost)
 

@@ -116,7 +116,7 @@ def test_exports_have_the_losses_of_their_models(swept: Tune) -> None:
         output = swept("export", "llm", "--soup", ours[-1].name, "--to", to)
         theirs.append(exported(output))
     assert output.count("verified   ") == 3, "llama.cpp verifies the GGUF file too"
-    assert output.count("same token ids") == 3
+    assert output.count("same token ids") == 2, "of transformers and llama.cpp"
 
     config = {**best["config"], "eval_sequences": ALL}
     expected = [own_loss(swept, weights, config) for weights in ours]

@@ -45,7 +45,9 @@ class DataConfig(BaseModel):
         default_factory=list, description="files: a glob or a list of globs; `**` crosses folders"
     )
     format: Literal["auto", "text", "jsonl", "parquet"] = Field(
-        "auto", description="files: auto goes by the ending (.jsonl, .parquet; else plain text)"
+        "auto",
+        description="files: auto goes by the ending (.jsonl, .parquet; .json, .csv and .tsv are"
+        " refused; else plain text in UTF-8)",
     )
     text_field: str = Field("text", description="files: JSONL key or Parquet column of the text")
     on_bad_data: Literal["fail", "skip"] = Field(

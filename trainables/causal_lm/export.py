@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from jinja2 import TemplateError
 from torch import nn
 
 from results.export.exportable import Exportable, TokenSample
@@ -14,13 +15,20 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.dataset import Dataset, Tokens
 from trainables.causal_lm.data.tokenizer import backend_tokenizer
-from trainables.causal_lm.model.model import load_merged, save_model
+from trainables.causal_lm.model.model import load_merged, save_model, saved_tokenizer
 from trainables.causal_lm.task import task_of
 
 TEXT = (
-    'def greet(name: str) -> str:\n    """Say hello, día, 你好."""\n    return f"hello {name}\\n"\n'
+    'def greet(name: str) -> str:\n    """Say hello, día, 你好。"""\n\treturn f"hi {name}\\n"\n\n\n'
+    "IT'S 2026, isn't it?  We'LL pay 1234567.89 for x2y3,   or ٣٤٥ and ½ \r\n"
+    "e\u0301 is not é; नमस्ते, ไทย, 한국어、日本語! 👩\u200d👧 🇩🇪\u00a0$5 \t \n end  "
 )
-"""Text to compare tokenizers by: code, several scripts, spaces, and an escape."""
+"""Text that tells tokenizers apart: code, contractions, digits, spaces, marks and scripts."""
+CONVERSATION = (
+    {"role": "user", "content": f"What does this do?\n\n{TEXT}"},
+    {"role": "assistant", "content": "It greets:  12 + 34 = 46, día.\n"},
+    {"role": "user", "content": "And then?"},
+)
 
 
 class Logits(nn.Module):
@@ -52,8 +60,8 @@ def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable
     half = max(2, config.sequence_length // 2)
     shapes = ((2, config.sequence_length), (1, half), (3, 2))
     examples = tuple(_tokens(rows, *shape) for shape in shapes)
-    tokens = TokenSample(TEXT, tuple(_encode(dataset, config)))
-    return Exportable(model, "input_ids", "logits", examples, {0: "batch", 1: "sequence"}, tokens)
+    names = {0: "batch", 1: "sequence"}
+    return Exportable(model, "input_ids", "logits", examples, names, _sample(dataset, config))
 
 
 def export_hf(config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
@@ -68,6 +76,15 @@ def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:
     return torch.from_numpy(np.asarray(rows[picked, :length], dtype=np.int64))
 
 
-def _encode(dataset: Dataset, config: CausalLMConfig) -> list[int]:
-    tokenizer = backend_tokenizer(config.tokenizer_from, dataset.tokenizer_file)
-    return list(tokenizer.encode(TEXT, add_special_tokens=False).ids)
+def _sample(dataset: Dataset, config: CausalLMConfig) -> TokenSample:
+    encoder = backend_tokenizer(config.tokenizer_from, dataset.tokenizer_file)
+    ids = tuple(encoder.encode(TEXT, add_special_tokens=False).ids)
+    tokenizer = saved_tokenizer(config, dataset)
+    try:
+        prompt = tokenizer.apply_chat_template(
+            list(CONVERSATION), tokenize=False, add_generation_prompt=True
+        )
+    except (ValueError, TemplateError):  # no template, or one of other conversations
+        return TokenSample(TEXT, ids, (), tuple(tokenizer(TEXT)["input_ids"]))
+    of_prompt = encoder.encode(prompt, add_special_tokens=False).ids
+    return TokenSample(TEXT, ids, CONVERSATION, tuple(of_prompt))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import json
-import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -12,15 +11,9 @@ from search_spaces.errors import UserError, suggest
 from search_spaces.nested import KeyPath
 from search_spaces.pipeline.stages import DataStage
 from trainables.base import Split
+from trainables.common.split_names import split_of
 from trainables.data import hub
 
-_NAMES = {
-    "train": Split.TRAIN,
-    "valid": Split.SELECTION,
-    "validation": Split.SELECTION,
-    "selection": Split.SELECTION,
-    "test": Split.TEST,
-}
 _OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {
     "stories": {"text": ("text",), "instructions": ("question", "answer", "words")},
     "arithmetic": {"text": ("text",), "questions": ("question", "answer", "rejected")},
@@ -28,18 +21,12 @@ _OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 TOKENIZER = "tokenizer"
 """Folder of the tokenizer."""
-_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
 def outputs(stage: DataStage) -> dict[str, tuple[str, ...]]:
     """The folders that the stage writes, and the columns of the files in each."""
     texts = _OUTPUTS[stage.source]
     return texts if stage.tokenizer is None else {**texts, TOKENIZER: ()}
-
-
-def split_of(path: Path) -> Split | None:
-    """The split that the name of a file, or of its folder, says."""
-    return _NAMES.get(_SHARD.sub("", path.stem).lower()) or _NAMES.get(path.parent.name.lower())
 
 
 def input_files(paths: Sequence[str], directory: Path) -> list[Path]:
@@ -111,11 +98,15 @@ def load_filter(name: str, directory: Path) -> object:
 
 
 def _columns(file: Path) -> list[str] | None:
-    """The columns of a file, by its first row; None if it is plain text or empty."""
+    """The columns of a file, by its first row; None if it has none."""
     if file.suffix == ".parquet":
+        import pyarrow as pa
         import pyarrow.parquet as pq
 
-        return list(pq.read_schema(file).names)
+        try:
+            return list(pq.read_schema(file).names)
+        except (pa.ArrowException, OSError):
+            return None  # the stage names it
     if file.suffix not in (".jsonl", ".ndjson"):
         return None
     with open(file, "rb") as lines:

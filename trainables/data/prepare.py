@@ -35,8 +35,9 @@ from search_spaces.pipeline.stages import DataStage
 from trainables.base import Split
 from trainables.causal_lm.data.corpus import Unreadable, split_by_digest, texts_in
 from trainables.causal_lm.data_config import DataConfig
+from trainables.common.split_names import split_of
 from trainables.data.duplicates import NearDuplicates, digest, signature
-from trainables.data.files import input_files, load_filter, outputs, split_of
+from trainables.data.files import input_files, load_filter, outputs
 from trainables.data.stories import make_stories
 from trainables.sft.generated import generate_rows
 

@@ -41,7 +41,7 @@ from trainables.image_classifier.sources import (
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Version of the arrays; raise it with any change of code that changes them."""
 SHARE = 0.1
 """Fraction of the images in the selection split, and in the test split."""
@@ -162,7 +162,7 @@ class _Build:
                 return raw.problem
             try:
                 return _fitted(raw.decode(), self.data)
-            except (ValueError, OSError, SyntaxError) as e:  # Pillow's of broken PNG files
+            except Exception as e:  # noqa: BLE001 - Pillow raises many kinds for broken files
                 return f"{raw.place}: cannot be decoded ({e})"
 
         images = read(self.data)
@@ -228,12 +228,14 @@ def _fitted(pixels: Pixels, data: ImageDataConfig) -> Pixels:
 
 
 def _resized(pixels: Pixels, size: int) -> Pixels:
-    """The middle square of an image whose shorter side is resized to `size`."""
+    """The middle square of an image whose shorter side is resized to `size`.
+
+    It is what the processors of `transformers` do with `shortest_edge` and `crop_size`.
+    """
     from PIL import Image
 
     height, width = pixels.shape[:2]
-    scale = size / min(height, width)
-    wide, high = max(size, round(width * scale)), max(size, round(height * scale))
+    wide, high = (size * side // min(height, width) for side in (width, height))
     image = Image.fromarray(pixels[..., 0] if pixels.shape[2] == 1 else pixels)
     left, top = (wide - size) // 2, (high - size) // 2
     resized = image.resize((wide, high), Image.Resampling.BILINEAR)

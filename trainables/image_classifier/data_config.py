@@ -51,7 +51,7 @@ class ImageDataConfig(BaseModel):
         "digits",
         description="digits: 1,797 images of 8x8 pixels that scikit-learn contains; cifar10: a"
         " folder with the published binary files (data_batch_1.bin, …, test_batch.bin); parquet;"
-        " folder: `<class>/<image>`, or train/, val/ and test/ with such folders",
+        " folder: `<class>/<image>`, or train/, val/ (or validation/, dev/) and test/ with them",
     )
     path: Annotated[list[str], BeforeValidator(_as_list)] = Field(
         default_factory=list,

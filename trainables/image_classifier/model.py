@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from copy import copy
 from pathlib import Path
 from typing import Any
@@ -35,14 +36,17 @@ class Classifier(nn.Module):
     Attributes:
         model: the `transformers` model.
         mean, std: of each channel of its training images, in 0 to 1; not in its state.
+        shape: channels, height and width of its training images.
         pipeline: that computes the model, if this rank has some of its layers only.
     """
 
     pipeline: list[Pipeline]
 
-    def __init__(self, model: nn.Module, mean: list[float], std: list[float]) -> None:
+    def __init__(
+        self, model: nn.Module, mean: list[float], std: list[float], shape: Sequence[int]
+    ) -> None:
         super().__init__()
-        self.model, self._moments = model, (mean, std)
+        self.model, self._moments, self.shape = model, (mean, std), shape
         self.pipeline = []  # a list: parameters keep their names
         for name, values in zip(("mean", "std"), self._moments, strict=True):
             self.register_buffer(name, torch.tensor(values).reshape(-1, 1, 1), persistent=False)
@@ -85,9 +89,23 @@ class Classifier(nn.Module):
         self._save_processor(folder)
 
     def _save_processor(self, folder: Path) -> None:
-        mean, std = self._moments
-        processor = {"image_mean": mean, "image_std": std, "rescale_factor": 1 / 255}
-        processor |= {"do_normalize": True, "do_rescale": True, "do_resize": False}
+        """Write how any photo becomes an input: `data.size` resizes and crops in the same way."""
+        (mean, std), (channels, height, width) = self._moments, self.shape
+        square = height == width
+        processor = {
+            "image_processor_type": "CLIPImageProcessor",  # the one that crops
+            "do_convert_rgb": channels == 3,
+            "do_resize": True,
+            "size": {"shortest_edge": height} if square else {"height": height, "width": width},
+            "resample": 2,  # bilinear
+            "do_center_crop": square,
+            "crop_size": {"height": height, "width": width},
+            "do_rescale": True,
+            "rescale_factor": 1 / 255,
+            "do_normalize": True,
+            "image_mean": mean,
+            "image_std": std,
+        }
         (folder / PROCESSOR).write_text(json.dumps(processor, indent=1))
 
 
@@ -111,7 +129,7 @@ def new_classifier(config: ImageClassifierConfig, images: Images) -> Classifier:
                 trust_remote_code=False,
                 weights_only=True,  # a pickle may hold tensors only
             )
-    return Classifier(model, *_moments(config, images))
+    return Classifier(model, *_moments(config, images), images.meta["shape"])
 
 
 def load_classifier(config: ImageClassifierConfig, images: Images, weights: Path) -> Classifier:
@@ -125,7 +143,7 @@ def load_classifier(config: ImageClassifierConfig, images: Images, weights: Path
         with torch.random.fork_rng(devices=[]):  # of initial weights, which are replaced
             empty = auto.from_config(_architecture(config, images))
         load_weights(empty, weights)
-        return Classifier(empty, *_moments(config, images))
+        return Classifier(empty, *_moments(config, images), images.meta["shape"])
     with quiet_transformers():
         model, found = auto.from_pretrained(
             weights,
@@ -139,7 +157,7 @@ def load_classifier(config: ImageClassifierConfig, images: Images, weights: Path
     names = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
     if wrong := {name: found[name] for name in names if found.get(name)}:
         raise UserError(f"{weights}: its weights are of another model ({wrong})")
-    return Classifier(model, *_moments(config, images))
+    return Classifier(model, *_moments(config, images), images.meta["shape"])
 
 
 def _architecture(config: ImageClassifierConfig, images: Images) -> Any:

@@ -14,14 +14,17 @@ import numpy as np
 import numpy.typing as npt
 
 from trainables.base import Split
+from trainables.common.parquet import is_text
+from trainables.common.split_names import split_of
 from trainables.image_classifier.data_config import ImageDataConfig
+from trainables.image_classifier.folder import ImageFile, image_files
 
 Pixels = npt.NDArray[np.uint8]
 """One image, [height, width, channels]."""
 ANY = frozenset(Split)
-ENDINGS = frozenset((".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".ppm"))
 CIFAR_ROW = 1 + 3 * 32 * 32
-FOLDERS = {"train": Split.TRAIN, "val": Split.SELECTION, "test": Split.TEST}
+_WIDE = frozenset(("PNG", "PPM"))
+"""Formats whose 32-bit values are those of 16 bits."""
 
 
 @dataclass(frozen=True)
@@ -53,9 +56,10 @@ def problems(data: ImageDataConfig) -> list[str]:
         case "cifar10":
             return _cifar_problems(Path(data.path[0]))
         case "parquet":
-            return [line for g in data.all_paths for line in _parquet_problems(g, data)]
+            found = [line for g in data.all_paths for line in _parquet_problems(g, data)]
+            return [*found, *_held_out_problems(data)]
         case "folder":
-            return _folder_problems(Path(data.path[0]))
+            return _folder_problems(Path(data.path[0]), data)
     return []
 
 
@@ -67,7 +71,8 @@ def files(data: ImageDataConfig) -> list[Path]:
         case "parquet":
             return [file for pattern in data.all_paths for file in _matches(pattern)]
         case "folder":
-            return [f for f in sorted(Path(data.path[0]).rglob("*")) if f.suffix.lower() in ENDINGS]
+            found = image_files(Path(data.path[0]))
+            return [image.path for image in found if isinstance(image, ImageFile)]
     return []
 
 
@@ -82,7 +87,7 @@ def read(data: ImageDataConfig) -> Iterator[RawImage | Unreadable]:
         case "parquet":
             yield from _parquets(data)
         case "folder":
-            yield from _folder(Path(data.path[0]), files(data))
+            yield from map(_listed, image_files(Path(data.path[0])))
 
 
 def class_names(data: ImageDataConfig) -> list[str]:
@@ -131,6 +136,19 @@ def _matches(pattern: str) -> list[Path]:
     return sorted(f for f in found if f.is_file())
 
 
+def _held_out_problems(data: ImageDataConfig) -> Iterator[str]:
+    """Files of `path` that another key, or their name, holds out."""
+    train = [file for pattern in data.path for file in _matches(pattern)]
+    names = {file: split_of(file) for file in train}
+    for key, split in (("selection_path", Split.SELECTION), ("test_path", Split.TEST)):
+        given = {file for pattern in getattr(data, key) for file in _matches(pattern)}
+        for file in train:
+            if file in given:
+                yield f"{file}: is in data.path and data.{key}"
+            elif names[file] is split and Split.TRAIN in names.values():
+                yield f"{file}: is in data.path, and its name says {split}; give it as data.{key}"
+
+
 def _parquet_problems(pattern: str, data: ImageDataConfig) -> list[str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -158,18 +176,10 @@ def _column_problems(schema: Any, data: ImageDataConfig) -> Iterator[str]:
             yield f"no column '{name}' (set data.{key}_column; it has {have})"
             continue
         kind = schema.field(name).type
-        if key == "label" and not (types.is_integer(kind) or _is_text(kind)):
+        if key == "label" and not (types.is_integer(kind) or is_text(kind)):
             yield f"column '{name}' has {kind}; labels are whole numbers or texts"
         if key == "image" and not _holds_images(kind):
             yield f"column '{name}' has {kind}; images are bytes, {{bytes: …}} or nested lists"
-
-
-def _is_text(kind: Any) -> bool:
-    from pyarrow import types
-
-    if types.is_dictionary(kind):
-        return _is_text(kind.value_type)
-    return bool(types.is_string(kind) or types.is_large_string(kind))
 
 
 def _holds_images(kind: Any) -> bool:
@@ -231,43 +241,43 @@ def _from_lists(rows: Any) -> Pixels:
     if pixels.ndim != 3 or pixels.dtype.kind not in "iuf" or pixels.shape[2] not in (1, 3):
         shape = list(pixels.shape)
         raise ValueError(f"an image is [height][width] or [height][width][1 or 3], not {shape}")
-    if not (pixels >= 0).all() or not (pixels <= 255).all():
-        raise ValueError("pixels must be 0 to 255")
+    if not ((pixels >= 0) & (pixels <= 255) & (pixels % 1 == 0)).all():
+        raise ValueError("pixels must be whole numbers of 0 to 255")
     return pixels.astype(np.uint8)
 
 
 def _decoded(file: Any) -> Pixels:
-    from PIL import Image
+    from PIL import Image, ImageOps
 
     with Image.open(file) as image:  # UnidentifiedImageError is an OSError
-        grey = image.mode in ("1", "L", "I", "I;16", "F")
-        found = np.asarray(image.convert("L" if grey else "RGB"))
+        turned: Any = ImageOps.exif_transpose(image)
+        if turned.mode.startswith("I;16") or (turned.mode == "I" and image.format in _WIDE):
+            wide = np.asarray(turned).astype(np.float64) / 257  # 65535 is white
+            return wide.round().astype(np.uint8)[..., None]
+        if turned.mode in ("I", "F"):
+            kind = "32-bit" if turned.mode == "I" else "floating-point"
+            raise ValueError(f"{kind} values have no known white; save it with 8 or 16 bits")
+        grey = turned.mode in ("1", "L")
+        found = np.asarray(turned.convert("L" if grey else "RGB"))
     return found[..., None] if grey else found
 
 
-def _folder_problems(folder: Path) -> list[str]:
+def _folder_problems(folder: Path, data: ImageDataConfig) -> list[str]:
     if not folder.is_dir():
         return [f"no such folder: {folder} (from {Path.cwd()})"]
-    known = [f for f in folder.rglob("*") if f.suffix.lower() in ENDINGS]
-    if len({f.parent.name for f in known}) < 2:
+    found = list(image_files(folder))
+    wrong = [line for line in found if isinstance(line, str)]
+    if wrong and data.on_bad_data == "fail":
+        return [f"{wrong[0]}; move it, or skip such parts with data.on_bad_data: skip"]
+    if len({image.label for image in found if isinstance(image, ImageFile)}) < 2:
         return [f"{folder}: images of at least two classes are needed, as {folder}/<class>/1.png"]
     return []
 
 
-def _folder(root: Path, images: list[Path]) -> Iterator[RawImage]:
-    parts = [part for part in FOLDERS if (root / part).is_dir()] if _is_split(root) else []
-    given = {FOLDERS[part] for part in parts}
-    for file in images:
-        inside = file.relative_to(root).parts
-        of = FOLDERS.get(inside[0]) if parts else None
-        splits = ANY if of is None else frozenset((of,))
-        if of is Split.TRAIN:  # also for the splits without a folder
-            splits = ANY - (given - {Split.TRAIN})
-        yield RawImage(str(file), inside[-2], splits, partial(_decoded, file))
-
-
-def _is_split(root: Path) -> bool:
-    return (root / "train").is_dir()
+def _listed(image: ImageFile | str) -> RawImage | Unreadable:
+    if isinstance(image, str):
+        return Unreadable(image)
+    return RawImage(str(image.path), image.label, image.splits, partial(_decoded, image.path))
 
 
 def _short(error: Exception) -> str:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from results.export.exportable import ModelSource
 from results.export.format import Format, Runtime
+from results.export.formats.gguf_tokenizer import tokenizer_fields
 from results.export.formats.hf import TRANSFORMERS
 from search_spaces.errors import UserError
 
@@ -50,7 +52,8 @@ class Gguf(Format):
     """`model.gguf`, written from the `transformers` folder of the model."""
 
     weights = (".gguf",)
-    runtimes: ClassVar[tuple[Runtime, ...]] = (TRANSFORMERS, LLAMA_CPP)
+    # The reader of transformers does not know all pre-tokenizers of llama.cpp.
+    runtimes: ClassVar[tuple[Runtime, ...]] = (replace(TRANSFORMERS, reads_tokens=False), LLAMA_CPP)
     needs = ("gguf", "accelerate")
     quantize: ClassVar[bool] = False
 
@@ -58,7 +61,7 @@ class Gguf(Format):
         """See the base class.
 
         Raises:
-            UserError: the model is not a Llama, its tokenizer is not byte-level BPE, or its rows
+            UserError: the model is not a Llama, llama.cpp does not know what it has, or its rows
                 cannot be quantized.
         """
         with tempfile.TemporaryDirectory() as scratch:
@@ -85,17 +88,18 @@ def _convert(hf: Path, target: Path, quantize: bool) -> None:
     from safetensors.numpy import load_file
 
     config = json.loads((hf / "config.json").read_text())
-    if config.get("architectures") != ["LlamaForCausalLM"]:
-        found = ", ".join(config.get("architectures") or ["an unknown architecture"])
+    if found := next(_inexpressible(config), None):
         raise UserError(f"--to gguf: supports LlamaForCausalLM, not {found}")
     if quantize and config["hidden_size"] % _BLOCK_SIZE:
         size = config["hidden_size"]
         raise UserError(f"--quant q8_0: needs a hidden_size of a multiple of 32, not {size}")
+    fields = tokenizer_fields(hf, config["vocab_size"])
     writer = GGUFWriter(target, "llama")
     try:
         _settings(writer, config)
         writer.add_file_type(LlamaFileType.MOSTLY_Q8_0 if quantize else LlamaFileType.ALL_F32)
-        _vocabulary(writer, json.loads((hf / "tokenizer.json").read_text()), config)
+        for name, value in fields.items():
+            getattr(writer, f"add_{name}")(value)
         for name, tensor in load_file(hf / "model.safetensors").items():
             _add(writer, _renamed(name), _reordered(name, tensor, config), quantize)
         writer.write_header_to_file()
@@ -103,6 +107,23 @@ def _convert(hf: Path, target: Path, quantize: bool) -> None:
         writer.write_tensors_to_file()
     finally:
         writer.close()
+
+
+def _inexpressible(config: dict[str, Any]) -> Iterator[str]:
+    """What of a configuration the architecture `llama` of llama.cpp, as written here, has not."""
+    if config.get("architectures") != ["LlamaForCausalLM"]:
+        yield ", ".join(config.get("architectures") or ["an unknown architecture"])
+        return
+    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
+    if (kind := rope.get("rope_type") or rope.get("type") or "default") != "default":
+        yield f"with scaled rotary positions (rope_type: {kind})"
+    if (part := rope.get("partial_rotary_factor", 1)) != 1:
+        yield f"with partial_rotary_factor: {part}"
+    width = config["hidden_size"] / config["num_attention_heads"]
+    if (own := config.get("head_dim") or width) != width:
+        yield f"with head_dim: {own}; hidden_size / num_attention_heads is {width:g}"
+    if (act := config.get("hidden_act", "silu")) != "silu":
+        yield f"with hidden_act: {act}"
 
 
 def _settings(writer: Any, config: dict[str, Any]) -> None:
@@ -115,7 +136,7 @@ def _settings(writer: Any, config: dict[str, Any]) -> None:
     writer.add_head_count(heads)
     writer.add_head_count_kv(config.get("num_key_value_heads") or heads)
     writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_dimension_count(config.get("head_dim") or config["hidden_size"] // heads)
+    writer.add_rope_dimension_count(config["hidden_size"] // heads)
     writer.add_rope_freq_base(rope.get("rope_theta", 10000.0))
     writer.add_vocab_size(config["vocab_size"])
 
@@ -129,29 +150,6 @@ def _add(writer: Any, name: str, tensor: npt.NDArray[np.float32], quantize: bool
         writer.add_tensor(name, quants.quantize(tensor, kind), raw_dtype=kind)
     else:
         writer.add_tensor(name, tensor)
-
-
-def _vocabulary(writer: Any, tokenizer: dict[str, Any], config: dict[str, Any]) -> None:
-    from gguf import TokenType
-
-    bpe = tokenizer["model"]
-    if bpe["type"] != "BPE":
-        raise UserError(f"--to gguf: supports byte-level BPE tokenizers, not {bpe['type']}")
-    by_id = {i: token for token, i in bpe["vocab"].items()}
-    special = {t["id"]: t["content"] for t in tokenizer["added_tokens"]}
-    by_id.update(special)
-    tokens = [by_id.get(i, f"[PAD{i}]") for i in range(config["vocab_size"])]
-    kinds = [TokenType.CONTROL if i in special else TokenType.NORMAL for i in range(len(tokens))]
-    merges = [m if isinstance(m, str) else " ".join(m) for m in bpe["merges"]]
-    writer.add_tokenizer_model("gpt2")
-    writer.add_tokenizer_pre("gpt-2")
-    writer.add_token_list(tokens)
-    writer.add_token_types(kinds)
-    writer.add_token_merges(merges)
-    end = config.get("eos_token_id")
-    if isinstance(end, int):
-        writer.add_eos_token_id(end)
-    writer.add_add_bos_token(False)
 
 
 def _renamed(name: str) -> str:

@@ -16,6 +16,7 @@ folder, inputs, outputs = sys.argv[1:]
 with np.load(inputs) as given:
     cases = {k: given[k] for k in given.files if k.isdigit()}
     text = str(given["text"]) if "text" in given.files else None
+    messages = json.loads(str(given["messages"])) if text is not None else []
 params = xllamacpp.CommonParams()
 params.model.path = f"{folder}/model.gguf"
 params.n_ctx = max(case.shape[1] for case in cases.values())
@@ -34,9 +35,9 @@ def ask(path, **body):
         return json.load(answer)
 
 
-def tokens_of(text):
-    """Token ids."""
-    return ask("/tokenize", content=text, add_special=False)["tokens"]
+def tokens_of(text, begun=False):
+    """Token ids; with those that begin and end a text if `begun`."""
+    return ask("/tokenize", content=text, add_special=begun)["tokens"]
 
 
 vocabulary = ask("/v1/models")["data"][0]["meta"]["n_vocab"]
@@ -55,4 +56,6 @@ def last(row):
 found = {k: np.array([last(row) for row in case]) for k, case in cases.items()}
 if text is not None:
     found["tokens"] = np.array(tokens_of(text))
+    prompt = ask("/apply-template", messages=messages)["prompt"] if messages else text
+    found["prompt"] = np.array(tokens_of(prompt, begun=True))
 np.savez(outputs, runtime=f"llama.cpp (xllamacpp {xllamacpp.__version__})", **found)

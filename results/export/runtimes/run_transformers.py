@@ -30,8 +30,12 @@ with np.load(inputs) as given, torch.no_grad():
         if k.isdigit():
             found[k] = model(torch.from_numpy(given[k])).logits.numpy()
     if "text" in given.files:
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, **gguf)
-        found["tokens"] = np.array(
-            tokenizer(str(given["text"]), add_special_tokens=False)["input_ids"]
-        )
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        text, messages = str(given["text"]), json.loads(str(given["messages"]))
+        found["tokens"] = np.array(tokenizer(text, add_special_tokens=False)["input_ids"])
+        if messages:
+            text = tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
+        found["prompt"] = np.array(tokenizer(text, add_special_tokens=not messages)["input_ids"])
 np.savez(outputs, runtime=f"transformers {transformers.__version__}", **found)

@@ -91,7 +91,11 @@ class TestConformance:
             assert one.passed
             assert len({tuple(case["shape"]) for case in judge["cases"]}) == 3
             has_tokenizer = name == "causal_lm" and FORMAT_EXAMPLES[form].has_tokenizer
-            assert one.tokens_equal is (True if has_tokenizer else None)
+            # llama.cpp alone says what tokens a GGUF has
+            compared = has_tokenizer and not (
+                form.startswith("gguf") and judge is report["judges"][0]
+            )
+            assert one.tokens_equal is (True if compared else None)
         assert {"README.md", REPORT} < set(verify(target).files)
         (weights,) = (p for p in target.iterdir() if p.suffix in make_format(form).weights)
         card = (target / "README.md").read_text()

@@ -10,8 +10,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+from PIL import Image
 from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
+from transformers import AutoImageProcessor
 
 from search_spaces.layout import Layout
 from tests.trainables.local import newest_checkpoint, run_trial
@@ -19,6 +21,7 @@ from trainables.base import Split
 from trainables.image_classifier.augment import augment, blank, draw
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.data import prepare
+from trainables.image_classifier.model import new_classifier
 from trainables.registry import resolve
 
 TRAINABLE = resolve("image_classifier")
@@ -96,6 +99,27 @@ def test_pretrained_model_keeps_its_body_and_its_normalisation(
     assert names[0].read_text() == names[1].read_text()
     curve = run_trial(tmp_path / "t", "image_classifier", changes).curve
     assert list(curve) == [1]
+
+
+@pytest.mark.parametrize("size", [None, 8])
+def test_saved_processor_makes_the_input_of_the_training_of_a_photo(
+    size: int | None, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(0)
+    images = [rng.integers(0, 256, (12, 19, 3)).tolist() for _ in range(80)]
+    table = pa.table({"image": images, "label": ["ab"[i % 2] for i in range(80)]})
+    pq.write_table(table, tmp_path / "a.parquet")
+    data = {"source": "parquet", "path": str(tmp_path / "a.parquet"), "size": size}
+    config = config_of(data=data)
+    found = prepare(config.data, tmp_path / "cache")
+    model = new_classifier(config, found)
+    model.save(tmp_path)
+    process = AutoImageProcessor.from_pretrained(tmp_path)
+    photos = [Image.fromarray(np.array(image, np.uint8)) for image in images]
+    made = process(photos, return_tensors="pt")["pixel_values"]
+    for pixels in found.pixels(Split.TRAIN)[:5]:
+        expected = model.normalised(torch.tensor(pixels))
+        assert (made - expected).abs().amax((1, 2, 3)).min() < 1e-5
 
 
 def test_architecture_of_transformers_trains(tmp_path: Path) -> None:

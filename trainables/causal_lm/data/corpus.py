@@ -10,12 +10,13 @@ import sysconfig
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.data_config import DataConfig
+from trainables.common.parquet import is_text
 
 SKIPPED_FOLDERS = frozenset(
     # tests and installed packages are not the library; encodings are tables
@@ -25,6 +26,9 @@ SPLIT_BY_FILE_FROM = 20
 """With fewer files than this, rows and blocks of text are split instead of files."""
 BLOCK_CHARS = 4096
 LARGE_FILE = 8 << 20
+_TABLES = frozenset((".json", ".csv", ".tsv"))
+_MARKS = {b"\x1f\x8b": "gzip", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"%PDF": "PDF"}
+"""First bytes of files that are often taken for text."""
 SHARE = 0.05
 """Fraction of the units in the selection split, and in the test split."""
 
@@ -194,16 +198,23 @@ def texts_in(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str | Unr
     Raises:
         UserError: a Parquet file lacks the column.
     """
-    known = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
-    kind = known.get(path.suffix, "text") if data.format == "auto" else data.format
+    kind = _format(path) if data.format == "auto" else data.format
     if kind == "jsonl":
         yield from _jsonl(path, data.text_field)
     elif kind == "parquet":
         yield from _parquet(path, data.text_field)
-    elif whole:
-        yield path.read_text(encoding="utf-8", errors="replace")
     else:
-        yield from _blocks(path)
+        yield from _plain(path, whole=whole)
+
+
+def _format(path: Path) -> str:
+    if (ending := path.suffix.lower()) in _TABLES:
+        raise UserError(
+            f"{path}: data.format: auto does not read {ending}; write .jsonl or .parquet, or train"
+            " on the characters of the file with data.format: text"
+        )
+    known = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet"}
+    return known.get(ending, "text")
 
 
 def _jsonl(path: Path, field: str) -> Iterator[str | Unreadable]:
@@ -217,15 +228,23 @@ def _jsonl(path: Path, field: str) -> Iterator[str | Unreadable]:
 
 
 def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
-    """Place and value of each line that is not blank; the error of one that is no JSON."""
+    """Place and value of each line that is not blank; the error of one that is no JSON in UTF-8."""
     with open(path, "rb") as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 try:
-                    row = json.loads(line)
-                except ValueError as e:  # also bytes that are not UTF-8
+                    row = _json(line.decode("utf-8-sig"))
+                except ValueError as e:
                     row = e
                 yield f"{path}:{number}", row
+
+
+def _json(line: str) -> Any:
+    """The value of a line; a `UnicodeEncodeError` if an escape stands for half of a character."""
+    row = json.loads(line)
+    if "\\ud" in line.lower():
+        json.dumps(row, ensure_ascii=False).encode()
+    return row
 
 
 def _parquet(path: Path, field: str) -> Iterator[str | Unreadable]:
@@ -242,10 +261,12 @@ def _parquet(path: Path, field: str) -> Iterator[str | Unreadable]:
         if field not in names:
             have = ", ".join(names)
             raise UserError(f"{path}: no column '{field}' (set data.text_field; it has {have})")
+        if not is_text(kind := table.schema_arrow.field(field).type):
+            raise UserError(f"{path}: column '{field}' must be text, got {kind}")
         for group in range(table.num_row_groups):
             try:
                 for batch in table.iter_batches(row_groups=[group], columns=[field]):
-                    yield from (str(t) for t in batch.column(0).to_pylist() if t is not None)
+                    yield from (t for t in batch.column(0).to_pylist() if t is not None)
             except (pa.ArrowException, OSError, ValueError) as e:
                 yield Unreadable(f"{path}: row group {group}: cannot be read ({_short(e)})")
 
@@ -254,8 +275,26 @@ def _short(error: Exception) -> str:
     return str(error).splitlines()[0] if str(error) else type(error).__name__
 
 
-def _blocks(path: Path) -> Iterator[str]:
-    """A plain text in blocks of about `BLOCK_CHARS` characters that end with a whole line."""
-    with open(path, encoding="utf-8", errors="replace") as lines:
-        while block := "".join(lines.readlines(BLOCK_CHARS)):
-            yield block
+def _plain(path: Path, *, whole: bool) -> Iterator[str | Unreadable]:
+    """A text in UTF-8, up to the first part that is none."""
+    with open(path, "rb") as file:
+        head = file.read(4)
+    for mark, name in _MARKS.items():
+        if head.startswith(mark):
+            yield Unreadable(f"{path}: is {name}, not plain text in UTF-8")
+            return
+    with open(path, encoding="utf-8-sig") as lines:
+        try:
+            for block in [lines.read()] if whole else _blocks(lines):
+                if "\0" in block:
+                    raise ValueError("it contains NUL")
+                yield block
+        except ValueError as e:
+            why = f"byte {e.object[e.start]:#x}" if isinstance(e, UnicodeDecodeError) else str(e)
+            yield Unreadable(f"{path}: is not plain text in UTF-8 ({why})")
+
+
+def _blocks(lines: TextIO) -> Iterator[str]:
+    """Blocks of about `BLOCK_CHARS` characters that end with a whole line."""
+    while block := "".join(lines.readlines(BLOCK_CHARS)):
+        yield block

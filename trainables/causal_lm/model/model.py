@@ -148,13 +148,18 @@ def save_description(
 
 def save_tokenizer(config: CausalLMConfig, dataset: Dataset, folder: Path) -> None:
     """Write the tokenizer's files."""
+    saved_tokenizer(config, dataset).save_pretrained(folder)
+
+
+def saved_tokenizer(config: CausalLMConfig, dataset: Dataset) -> Any:
+    """The tokenizer that is written beside the weights, with the chat template of the training."""
     if config.tokenizer_from is None:
         tokenizer = wrap_bpe(dataset.tokenizer_file, config.sequence_length)
     else:
         tokenizer = load_pretrained(config.tokenizer_from)
     if template := dataset.meta.get("chat_template"):
         tokenizer.chat_template = template
-    tokenizer.save_pretrained(folder)
+    return tokenizer
 
 
 def _saved_heads(weights: Path) -> int | None:

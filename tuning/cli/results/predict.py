@@ -70,7 +70,7 @@ def _rows(file: Path, like: torch.Tensor) -> torch.Tensor:
         raise UserError(f"--input {file}: reads .npy, .csv or .json")
     try:
         found = readers[file.suffix]()
-    except (OSError, ValueError) as e:
+    except (OSError, ValueError, EOFError) as e:
         raise UserError(f"--input {file}: cannot be read ({e})") from e
     expected = tuple(like.shape[1:])
     if found.ndim != like.ndim or (like.is_floating_point() and found.shape[1:] != expected):

@@ -1,0 +1,205 @@
+"""A GGUF file has the tokens, ends and chat template of its model, or is refused by name."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import pytest
+from gguf import GGUFReader
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
+from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Sequence, Split
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    GenerationConfig,
+    LlamaConfig,
+    LlamaForCausalLM,
+    PreTrainedTokenizerFast,
+)
+
+from results.export import ModelSource, verify_export
+from results.export.formats.gguf import LLAMA_CPP, Gguf
+from search_spaces.errors import UserError
+from trainables.causal_lm.export import TEXT
+from trainables.registry import resolve
+
+pytestmark = pytest.mark.slow
+
+BYTES = ByteLevel(add_prefix_space=False, use_regex=False)
+REGEX = (
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+    r"|\s*[\r\n]+|\s+(?!\S)|\s+"
+)
+GPT2 = ByteLevel(add_prefix_space=False)
+SMOLLM = Sequence([Digits(individual_digits=True), GPT2])
+QWEN2 = Sequence([Split(Regex(REGEX), "isolated"), BYTES])
+LLAMA3 = Sequence([Split(Regex(REGEX.replace(r"\p{N}|", r"\p{N}{1,3}|")), "isolated"), BYTES])
+TEMPLATE = (
+    "{{ bos_token }}{% for m in messages %}<{{ m['role'] }}>{{ m['content'] | trim }}<end>"
+    "{% endfor %}{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+
+
+def tokenizer_of(pre: PreTokenizer, whole_words: bool = False) -> PreTrainedTokenizerFast:
+    backend = Tokenizer(models.BPE(ignore_merges=whole_words))
+    backend.pre_tokenizer, backend.decoder = pre, decoders.ByteLevel()
+    special = ["<begin>", "<stop>", "<end>", "<call>"]
+    trainer = trainers.BpeTrainer(
+        vocab_size=500,
+        special_tokens=special,
+        initial_alphabet=ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    texts = [TEXT, "1234567890 20262026 111 22 It's hers, isn't it?  \n\n\n  x = y"] * 20
+    backend.train_from_iterator(texts, trainer)
+    backend.post_processor = TemplateProcessing(
+        single="<begin> $A", special_tokens=[("<begin>", 0)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<begin>", eos_token="<stop>", chat_template=TEMPLATE
+    )
+
+
+def model_of(tokenizer: Any, folder: Path, **config: Any) -> ModelSource:
+    shape = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1}
+    shape |= {"num_attention_heads": 2, "eos_token_id": 1, "bos_token_id": 0}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), **{**shape, **config}))
+    model.generation_config = GenerationConfig(eos_token_id=[2, 3], bos_token_id=0)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    trainable = resolve("causal_lm")
+    data = {"max_bytes": 100_000}
+    given = {"model_name_or_path": str(folder), "sequence_length": 16, "data": data}
+    load = partial(trainable.exportable, trainable.Config.model_validate(given), folder)
+    return ModelSource(
+        folder,
+        partial(load, folder.parent / "cache"),
+        partial(copytree, folder, dirs_exist_ok=True),
+    )
+
+
+def field(reader: GGUFReader, name: str) -> Any:
+    found = reader.get_field(f"tokenizer.{name}")
+    return None if found is None else found.contents()
+
+
+@pytest.mark.parametrize(
+    ("name", "pre", "whole_words"),
+    [
+        ("gpt-2", GPT2, False),
+        ("smollm", SMOLLM, False),
+        ("qwen2", QWEN2, False),
+        ("dbrx", LLAMA3, False),
+        ("llama-bpe", LLAMA3, True),
+    ],
+)
+def test_llama_cpp_gives_the_tokens_of_texts_and_conversations(
+    name: str, pre: PreTokenizer, whole_words: bool, tmp_path: Path
+) -> None:
+    model = model_of(tokenizer_of(pre, whole_words), tmp_path / "model")
+    Gguf().write(model, tmp_path)
+    assert field(GGUFReader(tmp_path / "model.gguf"), "ggml.pre") == name
+    found = verify_export(tmp_path, LLAMA_CPP, model.exportable)
+    assert found.passed
+    assert found.tokens_equal
+
+
+@pytest.mark.parametrize(
+    ("pre", "name", "other"),
+    [
+        (QWEN2, b"qwen2", b"gpt-2"),
+        (GPT2, b"gpt-2", b"qwen2"),
+        (SMOLLM, b"smollm", b"megrez"),  # of the same length; splits as qwen2
+        (LLAMA3, b"dbrx", b"olmo"),  # splits as gpt-2
+    ],
+)
+def test_another_pre_tokenizer_gives_other_tokens_of_the_sample(
+    pre: PreTokenizer, name: bytes, other: bytes, tmp_path: Path
+) -> None:
+    model = model_of(tokenizer_of(pre), tmp_path / "model")
+    Gguf().write(model, tmp_path)
+    file = tmp_path / "model.gguf"
+    file.write_bytes(file.read_bytes().replace(name, other))
+    found = verify_export(tmp_path, LLAMA_CPP, model.exportable)
+    assert found.tokens_equal is False
+
+
+def test_all_ends_the_beginning_and_the_template_are_in_the_file(tmp_path: Path) -> None:
+    tokenizer = tokenizer_of(GPT2)
+    Gguf().write(model_of(tokenizer, tmp_path / "model"), tmp_path)
+    reader = GGUFReader(tmp_path / "model.gguf")
+    ends = [field(reader, f"ggml.{kind}_token_id") for kind in ("eos", "eot", "eom")]
+    assert ends == [1, 2, 3]
+    assert field(reader, "ggml.bos_token_id") == 0
+    assert field(reader, "ggml.add_bos_token") is True
+    assert field(reader, "chat_template") == TEMPLATE
+
+
+def test_text_begins_as_the_conversations_of_the_template_do(tmp_path: Path) -> None:
+    """llama.cpp would put a beginning before them that the model has not seen."""
+    tokenizer = tokenizer_of(GPT2)
+    tokenizer.chat_template = TEMPLATE.removeprefix("{{ bos_token }}")
+    model = model_of(tokenizer, tmp_path / "model")
+    Gguf().write(model, tmp_path)
+    assert field(GGUFReader(tmp_path / "model.gguf"), "ggml.add_bos_token") is False
+    assert verify_export(tmp_path, LLAMA_CPP, model.exportable).tokens_equal
+
+
+def normalized(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer.backend_tokenizer.normalizer = normalizers.NFC()
+
+
+def prefixed(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer.backend_tokenizer.pre_tokenizer = ByteLevel(add_prefix_space=True)
+
+
+def split_otherwise(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence([Split(Regex(r"\d"), "removed"), BYTES])
+
+
+def stripped(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer.add_tokens([AddedToken("<mask>", lstrip=True)])
+
+
+def with_many_ends(tokenizer: PreTrainedTokenizerFast) -> None:
+    tokenizer.eos_token = "a"
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (normalized, "NFC"),
+        (prefixed, "add_prefix_space"),
+        (split_otherwise, "Removed"),
+        (stripped, "<mask> with lstrip"),
+        (with_many_ends, "4 tokens that end"),
+    ],
+)
+def test_tokenizer_that_llama_cpp_does_not_have_is_refused(
+    change: Any, what: str, tmp_path: Path
+) -> None:
+    tokenizer = tokenizer_of(GPT2)
+    change(tokenizer)
+    with pytest.raises(UserError, match=what):
+        Gguf().write(model_of(tokenizer, tmp_path / "model"), tmp_path)
+    assert not (tmp_path / "model.gguf").exists()
+
+
+@pytest.mark.parametrize(
+    ("config", "what"),
+    [
+        ({"rope_parameters": {"rope_type": "linear", "factor": 2, "rope_theta": 1e4}}, "linear"),
+        ({"head_dim": 32}, "head_dim: 32"),
+        ({"hidden_act": "gelu"}, "gelu"),
+    ],
+)
+def test_model_that_llama_cpp_does_not_have_is_refused(
+    config: dict[str, Any], what: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UserError, match=what):
+        Gguf().write(model_of(tokenizer_of(GPT2), tmp_path / "model", **config), tmp_path)
+    assert json.loads((tmp_path / "model" / "config.json").read_text())["model_type"] == "llama"
+    assert not (tmp_path / "model.gguf").exists()
