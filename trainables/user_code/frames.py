@@ -6,7 +6,8 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-_PROGRAM = frozenset(("search_spaces", "results", "trainables", "tuning"))
+from results.own_program import PACKAGES
+
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _MOST = 3
 """Number of lines that are kept: the innermost ones."""
@@ -18,7 +19,7 @@ def note_user_lines(error: BaseException) -> None:
     found = [
         (Path(frame.f_code.co_filename), line)
         for frame, line in traceback.walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__")).partition(".")[0] not in _PROGRAM
+        if str(frame.f_globals.get("__name__")).partition(".")[0] not in PACKAGES
     ]
     if isinstance(error, SyntaxError) and error.filename:
         found.append((Path(error.filename), error.lineno or 0))

@@ -146,7 +146,7 @@ def accepts_any_token(address: str) -> bool:
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # no cluster: Ray will say so
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
         # in a process of its own: Ray reads its token once
-        command = [sys.executable, "-c", _PROBE, address]
+        command = [sys.executable, "-P", "-c", _PROBE, address]
         asked = subprocess.run(
             command, env={**os.environ, **wrong}, capture_output=True, timeout=_PROBE_S, check=False
         )

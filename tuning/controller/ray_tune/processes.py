@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from results.own_program import PROGRAM, standard_library
 from search_spaces.errors import UserError
 
 log = logging.getLogger(__name__)
@@ -83,6 +84,7 @@ def connect(address: str | None, folder: Path | None = None) -> list[subprocess.
                 log_to_driver=False,
                 dashboard_host="127.0.0.1",
                 logging_level=logging.ERROR,
+                job_config=_job_config(),
             )
     except BaseException:
         shutdown()
@@ -91,6 +93,21 @@ def connect(address: str | None, folder: Path | None = None) -> list[subprocess.
             process.wait()
         raise
     return started
+
+
+def _job_config() -> Any:
+    """Where the workers look for modules: in the driver's folders after what all processes need.
+
+    Ray itself puts the working directory before the standard library, and before this program.
+    """
+    from ray.job_config import JobConfig
+
+    script = os.path.dirname(os.path.realpath(sys.argv[0]))
+    users = [str(Path.cwd()), *([script] if script in sys.path else [])]
+    folders = [*standard_library(), str(PROGRAM), *users]
+    config: Any = JobConfig(_py_driver_sys_path=folders[::-1])  # each is put before the last one
+    config._runtime_env_has_working_dir = lambda: True  # so that Ray adds no folder
+    return config
 
 
 def _allocated_cpus() -> int | None:
