@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -19,6 +20,7 @@ from search_spaces.errors import UserError
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.5
+_LOOPBACK, _LOOPBACK_S = "127.0.0.1", 10.0
 _GRACE_S = 20.0
 """Seconds for a session to end after the loss of its cluster."""
 
@@ -40,6 +42,7 @@ def local_cluster(folder: Path, lost: Callable[[str], None]) -> Iterator[None]:
     Raises:
         RayStartError: Ray does not start.
     """
+    _require_loopback()
     try:
         started = connect(None, folder)
     except Exception as e:  # noqa: BLE001 - Ray raises bare exceptions too
@@ -60,6 +63,18 @@ def local_cluster(folder: Path, lost: Callable[[str], None]) -> Iterator[None]:
         ended.set()
         watch.join()
         shutdown()
+
+
+def _require_loopback() -> None:
+    """Ray's processes on this machine talk over 127.0.0.1; without it Ray tries for minutes."""
+    try:
+        with socket.create_server((_LOOPBACK, 0)) as server:
+            socket.create_connection(server.getsockname(), _LOOPBACK_S).close()
+    except OSError as e:
+        raise RayStartError(
+            f"Ray does not start: this machine does not reach itself at {_LOOPBACK} "
+            f"({e.strerror or e}); switch its loopback interface on: ip link set lo up"
+        ) from e
 
 
 def connect(address: str | None, folder: Path | None = None) -> list[subprocess.Popen[bytes]]:
