@@ -141,7 +141,7 @@ def _move(paths: SweepPaths, move: Move) -> None:
     loaded = replace(loaded, spec=move.spec(loaded.spec))
     _replace_spec(paths, loaded.spec, loaded, rebuild_study=False)  # the search is the same
     for record in read_trials(paths):
-        write_trial(paths.trial(record.id), move.record(record, loaded.spec))
+        write_trial(paths.trial(record.id), move.record(record))
 
 
 def _changed_file(paths: SweepPaths, old: SweepSpec, overrides: Sequence[str]) -> LoadedSweep:

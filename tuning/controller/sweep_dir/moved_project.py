@@ -20,7 +20,6 @@ from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from trainables.user_code.loader import canonical
-from tuning.controller.trial_jobs import trial_identity
 
 _TRAINABLE = "trainable="
 
@@ -45,13 +44,9 @@ class Move:
         }
         return spec.model_copy(update=update)
 
-    def record(self, record: TrialRecord, spec: SweepSpec) -> TrialRecord:
-        """The record of a trial in the same way; the spec is the new one."""
-        config = self._value(record.config)
-        if config == record.config:
-            return record
-        identity = trial_identity(spec, config, record.seed)
-        return record.model_copy(update={"config": config, "identity": identity})
+    def record(self, record: TrialRecord) -> TrialRecord:
+        """The record of a trial in the same way."""
+        return record.model_copy(update={"config": self._value(record.config)})
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, dict):
