@@ -1,0 +1,1 @@
+"""Classes of mistakes, each with its right values."""
