@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -109,6 +110,16 @@ def test_cluster_that_does_not_answer_is_named(
         monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{silent.getsockname()[1]}")
         with pytest.raises(RayStartError, match=r"RAY_ADDRESS=.* nothing"):
             require_answer(None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a network namespace")
+def test_machine_that_does_not_reach_itself_is_named(tmp_path: Path) -> None:
+    script = "from tuning.controller.ray_tune.processes import local_cluster as start\n"
+    script += f"from pathlib import Path\nwith start(Path({str(tmp_path)!r}), print): pass"
+    command = ["unshare", "--net", sys.executable, "-c", script]  # its loopback interface is down
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "RayStartError" in done.stderr
+    assert "ip link set lo up" in done.stderr
 
 
 def test_cluster_that_needs_its_token_is_recognised(tmp_path: Path) -> None:
