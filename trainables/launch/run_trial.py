@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results.storage.log_filter import filtered_log, no_core_dumps
 from results.storage.sharing import use_modes_of
@@ -96,7 +96,7 @@ def run_local(
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     restore = install_sigterm_handler()
     try:
-        ranks = {"rank": rank, "world_size": world_size, "local_rank": local_rank}
+        ranks: dict[str, Any] = {"rank": rank, "world_size": world_size, "local_rank": local_rank}
         run_trial(job, channel, device, **ranks, watch=watch)
     finally:
         restore()

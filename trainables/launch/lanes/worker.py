@@ -136,7 +136,7 @@ def _run(
     """Train one trial; returns its exception without the frames, which would keep its model."""
     also_redact(job.redact)
     reports = ReportCounter(channel.broker, job.key, rank, world_size)
-    ranks = {"rank": rank, "world_size": world_size, "local_rank": local_rank}
+    ranks: dict[str, Any] = {"rank": rank, "world_size": world_size, "local_rank": local_rank}
     try:
         with output_to(job.paths.log(job.attempt, rank)):
             run_trial(job, channel, device, **ranks, on_report=reports.count)
