@@ -165,7 +165,7 @@ def require_answer(address: str | None) -> None:
         reason = said[-1] if asked.returncode and said else ""
     except (OSError, ValueError, subprocess.TimeoutExpired) as e:
         reason = getattr(e, "strerror", None) or "it says nothing"
-    if reason:
+    if reason and "auth" not in reason.lower():  # of a wrong token Ray itself speaks
         raise RayStartError(f"{named}: no Ray cluster answers there ({redact(reason)})")
 
 

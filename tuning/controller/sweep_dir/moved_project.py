@@ -7,7 +7,7 @@ only if its digests are those of the code that the trials ran.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -16,9 +16,9 @@ from typing import Any
 from results.paths import SweepPaths
 from results.records import environment
 from results.records.trial import TrialRecord, read_trials
-from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
+from trainables.runtime.source import source_digests
 from trainables.user_code.loader import canonical
 
 _TRAINABLE = "trainable="
@@ -95,7 +95,7 @@ def _move_of(old: Path, new: Path) -> Move | None:
     """The move of a file; None if it has another name."""
     ends = zip(reversed(old.parts), reversed(new.parts), strict=False)
     same = len(list(takewhile(lambda pair: pair[0] == pair[1], ends)))
-    return Move(old.parents[same - 1], new.parents[same - 1]) if same else None
+    return Move(old.parents[same - 1], new.parents[same - 1]) if same and old != new else None
 
 
 def _places(file: Path, folders: Sequence[Path]) -> Iterator[Move]:
@@ -108,7 +108,12 @@ def _places(file: Path, folders: Sequence[Path]) -> Iterator[Move]:
 def _is_same(paths: SweepPaths, spec: SweepSpec) -> bool:
     """Whether the code of a spec is that which the trials ran; also if none has run."""
     ran = environment.read_some(paths, read_trials(paths))
-    try:
-        return not ran or dict(resolve(spec.trainable).source()) in [one.source for one in ran]
-    except UserError:
-        return False
+    return not ran or dict(_source(spec)) in [one.source for one in ran]
+
+
+def _source(spec: SweepSpec) -> Mapping[str, str]:
+    """Digests of the files of a spec's code, of which none is imported; empty if it is missing."""
+    if spec.named is None:
+        return resolve(spec.trainable).source()  # of a command
+    file = Path(spec.named.rpartition(":")[0])
+    return source_digests(file, file.parent) if file.is_file() else {}
