@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -40,6 +40,7 @@ class Worker:
         channel: receives reports; used by rank 0 only.
         device: the device of this rank.
         rank, world_size, local_rank: as in torch.distributed.
+        on_report: called when a report begins on this rank.
         mesh: the place of this rank in the trial's layout.
         saver: saves this rank's checkpoints.
         times: where this rank's time goes; `with worker.times.of("data"):` counts a block.
@@ -51,6 +52,7 @@ class Worker:
     rank: int = 0
     world_size: int = 1
     local_rank: int = 0
+    on_report: Callable[[], None] = lambda: None
     mesh: Mesh = field(init=False)
     saver: Saver = field(init=False)
     _last_step: int = field(default=-1, init=False)
@@ -251,6 +253,7 @@ class Worker:
     def _record(self, step: int, metrics: Mapping[str, float]) -> Report:
         """Write the report of a step to the trial's folder."""
         self.heartbeat()
+        self.on_report()
         step = as_step(step)
         if step <= self._last_step:
             raise ValueError(f"steps must increase: reported {step} after {self._last_step}")

@@ -34,6 +34,8 @@ PRIVATE: dict[str, str] = {
     "ray._private.node:Node.start_api_server": ("(self, *, include_dashboard, raise_on_failure)"),
     "ray._private.node:Node.start_log_monitor": "(self)",
     "ray._private.node:Node.start_monitor": "(self)",
+    # It chooses where the workers look for modules.
+    "ray.job_config:JobConfig._runtime_env_has_working_dir": "(self)",
     # It keeps the driver's signals from these processes, and the driver's own handler.
     "ray._private.services:ConsolePopen": "attribute",
     "ray._private.utils:set_sigterm_handler": "(sigterm_handler)",

@@ -78,6 +78,15 @@ _CERTAIN = (
     r"|TypeError: metric .* which is not a number"
 )
 """Mistakes in the code, which a retry repeats for certain."""
+_CERTAIN_AT_FIRST = re.compile(
+    r"\b(AttributeError|UnboundLocalError):"
+    r"|\b(FileNotFound|NotADirectory)Error: .*: '(?!/|\w+://)"
+    r"|\bSystemExit: 2\b|exited with code 2: .*([Uu]sage: |[Ee]rror: )"
+)
+"""The same, before the first report of a trial: names, relative paths, and the arguments of a
+program. Later they may follow from what happened, and an absolute path may be of a mount that
+comes back.
+"""
 _HUNG = re.compile(r"^Timeout \(\d+:\d\d:\d\d", re.MULTILINE)
 """First line of the stacks that faulthandler writes after `failure.hang_timeout`."""
 
@@ -116,6 +125,7 @@ def classify(
     *,
     patterns: Mapping[str, Remedy] | None = None,
     on_oom: Remedy = Remedy.SHRINK,
+    reported: bool = True,
 ) -> Failure:
     """Classify a failure.
 
@@ -125,6 +135,7 @@ def classify(
         patterns: the user's regular expressions, searched in error and log, with their remedies.
             The first match wins, before all other rules.
         on_oom: the remedy for exhausted memory.
+        reported: whether the trial has a report.
     """
     error = _with_assertion(error, log)
     for pattern, remedy in (patterns or {}).items():
@@ -135,6 +146,8 @@ def classify(
         if re.search(pattern, error):
             chosen = on_oom if pattern is _OOM else remedy
             return Failure(error, chosen, cause)
+    if not reported and _CERTAIN_AT_FIRST.search(error):
+        return Failure(error, Remedy.FAIL_TRIAL, Cause.BUG)
     if re.search(_DIED, error):
         return _died(error, log, on_oom)
     return Failure(error, Remedy.RETRY, Cause.BUG)

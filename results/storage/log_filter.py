@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from results.own_program import PROGRAM
 from search_spaces.redaction import redact_bytes, redact_file, secrets
 
 _START = (
@@ -28,7 +29,6 @@ _START = (
     "from results.storage.log_filter import main\n"
     "main(int(sys.argv[2]))\n"
 )
-_ROOT = str(Path(__file__).parents[2])
 _FLUSH_S = 30.0
 """Seconds that the end of an attempt waits for its output to be written."""
 _LENGTH = struct.Struct("I")
@@ -52,7 +52,7 @@ class LogFilter:
         with theirs:
             # isolated and without site-packages: it starts in a few hundredths of a second
             self._process = subprocess.Popen(
-                [sys.executable, "-ISc", _START, _ROOT, str(theirs.fileno())],
+                [sys.executable, "-ISc", _START, str(PROGRAM), str(theirs.fileno())],
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,
                 stdin=subprocess.DEVNULL,

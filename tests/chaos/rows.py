@@ -35,6 +35,7 @@ ROWS = {
         f"{FAULTS}[rank_1_hangs]",
         f"{FAULTS}[rank_1_is_frozen]",
         "tests/trainables/runtime/test_watchdog.py::test_watchdog_writes_stacks_and_ends_a_silent_rank",
+        "tests/cases/test_uneven_ranks.py::test_rank_that_returns_early_hears_who_waits_for_it",
     ),
     "3": row_of_tests(
         "a machine lost",
@@ -151,6 +152,7 @@ ROWS = {
         "tests/ray/test_faults.py::test_repeated_error_ends_the_trial",
         f"{FAILING}::test_same_error_fails_the_trial_with_one_line",
         f"{FAILING}::test_repeated_loss_at_the_same_step_counts_as_a_bug",
+        "tests/cases/test_certain_failures.py::test_mistake_before_the_first_report_is_not_tried_again",
     ),
     "18": row_of_tests(
         "late and duplicate reports, a clock set back",
@@ -176,6 +178,16 @@ ROWS = {
     "21": row_of_tests(
         "elastic: machines that go and come back",
         "tests/ray/test_elastic.py::test_elastic_trial_shrinks_and_grows",
+    ),
+    "answer": row_of_tests(
+        "a Ray cluster that does not answer; no loopback interface",
+        "tests/tuning/ray_tune/test_cluster.py::test_cluster_that_does_not_answer_is_named",
+        "tests/tuning/ray_tune/test_cluster.py::test_machine_that_does_not_reach_itself_is_named",
+    ),
+    "moved": row_of_tests(
+        "the project moved to another folder",
+        "tests/cases/test_moved_project.py::test_moved_project_is_found_and_its_trials_still_fit",
+        "tests/cases/test_moved_project.py::test_other_code_is_not_taken",
     ),
     "mirror": row_of_tests(
         "the machine's disk lost, object storage kept",

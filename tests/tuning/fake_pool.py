@@ -44,8 +44,8 @@ class FakePool:
     def cancel_starts(self) -> None:
         self.cancelled += 1
 
-    def is_alive(self) -> bool:
-        return not self.broker_died
+    def broker_error(self) -> str:
+        return "killed" if self.broker_died else ""
 
     def machines(self) -> dict[str, list[str]]:
         return self.machine_ids

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results.storage.log_filter import filtered_log, no_core_dumps
 from results.storage.sharing import use_modes_of
@@ -34,12 +34,14 @@ def run_trial(
     world_size: int = 1,
     local_rank: int = 0,
     watch: Callable[[Worker], None] = lambda worker: None,
+    on_report: Callable[[], None] = lambda: None,
 ) -> None:
     """Train one trial to its end, or until its channel answers otherwise.
 
     Random generators, torch's settings and the environment are restored afterwards. An exception
     of the trainable is raised as it is. torch.distributed must be initialised when
-    `world_size > 1`. `watch` is called with the worker before the training.
+    `world_size > 1`. `watch` is called with the worker before the training, and `on_report` when a
+    report begins on this rank.
     """
     trainable = resolve(job.trainable)
     config = trainable.Config.model_validate(job.config)
@@ -48,7 +50,7 @@ def run_trial(
     # ranks with the same samples draw the same numbers: dropout keeps their copies equal
     part = Mesh(job.layout_on(world_size), rank).dp_rank
     with isolated_rng(job.seed, part, device):
-        worker = Worker(job, channel, device, rank, world_size, local_rank)
+        worker = Worker(job, channel, device, rank, world_size, local_rank, on_report)
         worker.begin(trainable.source())
         watch(worker)
         try:
@@ -94,7 +96,7 @@ def run_local(
         dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     restore = install_sigterm_handler()
     try:
-        ranks = {"rank": rank, "world_size": world_size, "local_rank": local_rank}
+        ranks: dict[str, Any] = {"rank": rank, "world_size": world_size, "local_rank": local_rank}
         run_trial(job, channel, device, **ranks, watch=watch)
     finally:
         restore()

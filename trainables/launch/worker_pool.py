@@ -50,8 +50,8 @@ class WorkerPool(Protocol):
     def cancel_starts(self) -> None:
         """Cancel attempts whose processes are not up: they fail without having begun."""
 
-    def is_alive(self) -> bool:
-        """Whether the broker answers; without it no event of any attempt arrives."""
+    def broker_error(self) -> str:
+        """Why the broker does not answer, in one line; empty if it does."""
 
     def take_leaks(self) -> list[Leak]:
         """Memory leaks for which processes were replaced since the last call."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import importlib
+import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from importlib.machinery import ModuleSpec, PathFinder
@@ -17,12 +18,15 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from results.own_program import PACKAGES, PROGRAM, standard_library
 from search_spaces.errors import UserError, suggest
-from trainables.runtime.source import package_root
+from trainables.runtime.source import package_root, source_digests
 from trainables.user_code.searches import import_problems
 from trainables.user_code.syntax import top_level
 
 Loop = Callable[..., Any]
+_TAKEN = PACKAGES | sys.stdlib_module_names
+"""Names of modules that are imported from elsewhere than beside a script."""
 
 
 def find(name: str) -> Path:
@@ -42,6 +46,7 @@ def locate(name: str) -> tuple[Path, bool]:
     """
     target = name.rpartition(":")[2]
     path, tree = parse(name)
+    _refuse_other_modules(name, path)
     defined = list(top_level(tree))
     names = [name for node in defined for name in _bound(node)]
     if target not in names:
@@ -60,7 +65,10 @@ def canonical(name: str) -> str:
 
 def root_of(name: str) -> Path:
     """The folder within which imports are the user's own: a script's, or the top of its package."""
-    where, path = name.rpartition(":")[0], find(name)
+    return _root(name.rpartition(":")[0], find(name))
+
+
+def _root(where: str, path: Path) -> Path:
     return path.parent if _is_script(where) else package_root(path, where)
 
 
@@ -180,5 +188,50 @@ def _import_script(path: Path) -> Any:
 
 
 def _on_path(folder: Path) -> None:
-    if str(folder) not in sys.path:
-        sys.path.insert(0, str(folder))
+    """Let imports find a folder: before installed packages, but after the standard library."""
+    others = [entry for entry in sys.path if entry != str(folder)]
+    first = 1 + max((others.index(entry) for entry in standard_library()), default=-1)
+    sys.path[:] = [*others[:first], str(folder), *others[first:]]
+
+
+def _refuse_other_modules(name: str, path: Path) -> None:
+    """Refuse code that imports a file beside it, but would get another module of that name.
+
+    Raises:
+        UserError: the file is named like a package of this program or a standard module.
+    """
+    where = name.rpartition(":")[0]
+    root = _root(where, path)
+    folder = root if _is_script(where) or path == root / f"{where}.py" else root.parent
+    beside = _TAKEN & {entry.removesuffix(".py") for entry in os.listdir(folder)}
+    hidden = {n: file for n in beside if (file := _module_in(folder, n)) and folder != PROGRAM}
+    if not hidden:
+        return
+    imported = dict.fromkeys([] if _is_script(where) else [where.partition(".")[0]], path)
+    for file in [path, *(root / file for file in source_digests(path, root))]:
+        if file.is_file():
+            imported |= dict.fromkeys(_imported(file), file)
+    for module in hidden.keys() & imported.keys():
+        owner = "this program" if module in PACKAGES else "Python's standard library"
+        raise UserError(
+            f"trainable {name}: {imported[module]} imports {module}, which is the one of {owner}, "
+            f"not {hidden[module]}; rename that file"
+        )
+
+
+def _module_in(folder: Path, name: str) -> Path | None:
+    files = (folder / f"{name}.py", folder / name / "__init__.py")
+    return next((file for file in files if file.is_file()), None)
+
+
+def _imported(file: Path) -> Iterator[str]:
+    """The first names of the modules that a file imports, wherever in it."""
+    try:
+        tree = ast.parse(file.read_bytes())
+    except (SyntaxError, ValueError):  # perhaps for another version of Python
+        return
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]

@@ -16,6 +16,7 @@ from contextlib import chdir, contextmanager, suppress
 from pathlib import Path
 
 from results.trial_paths import TrialPaths
+from trainables.user_code.frames import note_folder
 
 _PREFIX = "tune-worker-"
 _LOCK = ".lock"
@@ -86,6 +87,9 @@ def private_folders(paths: TrialPaths) -> Iterator[None]:
         try:
             _use_temporary(str(own))
             yield
+        except Exception as e:
+            note_folder(e)
+            raise
         finally:
             _use_temporary(before)
 

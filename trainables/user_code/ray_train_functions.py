@@ -31,6 +31,7 @@ class LoopFunctions:
         on_restore: called when the loop first asks for its checkpoint.
         heartbeat: called when a report begins and when it ends.
         sampler: records what this worker uses; its steps are numbers of reports.
+        on_report: called when a report begins.
     """
 
     def __init__(
@@ -41,9 +42,10 @@ class LoopFunctions:
         on_restore: Callable[[], None],
         heartbeat: Callable[[], None],
         sampler: Sampler,
+        on_report: Callable[[], None] = lambda: None,
     ) -> None:
         self._job, self._rank = job, rank
-        self._on_restore, self._heartbeat = on_restore, heartbeat
+        self._on_restore, self._heartbeat, self._on_report = on_restore, heartbeat, on_report
         self._sampler, self._reported = sampler, 0
         self._report, self._get_checkpoint = functions.report, functions.get_checkpoint
         self._given = self._get_checkpoint() is not None
@@ -70,6 +72,7 @@ class LoopFunctions:
         if options.get("checkpoint_upload_mode") is CheckpointUploadMode.NO_UPLOAD:
             options["checkpoint_upload_mode"] = CheckpointUploadMode.SYNC
         self._heartbeat()
+        self._on_report()
         self.check_restored()
         with self._sampler.times.of("report"):
             self._report(flat_numbers(metrics, self._job.retention.metric), *args, **options)

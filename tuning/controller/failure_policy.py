@@ -66,7 +66,8 @@ class FailurePolicy:
         logs = _logs(self._paths.trial(record.id).attempt(len(record.attempts)))
         patterns = {p: Remedy(r) for p, r in self._spec.failure.on_log.items()}
         oom = Remedy(self._spec.failure.on_oom)
-        found = classify(error, "\n".join(logs.values()), patterns=patterns, on_oom=oom)
+        log, known = "\n".join(logs.values()), step is not None
+        found = classify(error, log, patterns=patterns, on_oom=oom, reported=known)
         if found.remedy is Remedy.RETRY_ELSEWHERE:
             found = replace(found, blamed=_blamed(error, logs, machines, patterns))
         if found.remedy is Remedy.SHRINK and self._halved_batch(record) is None:

@@ -25,13 +25,13 @@ class WorkerManager:
 
     Attributes:
         broker: the actor through which trials report and are answered.
-        broker_lost: whether it died, so that a new broker and new workers are needed.
+        broker_lost: why it died, so that a new broker and new workers are needed; else empty.
     """
 
     def __init__(
         self, run: SweepController, pool: WorkerPool, broker: Any, capacity: Capacity
     ) -> None:
-        self.broker, self.broker_lost = broker, False
+        self.broker, self.broker_lost = broker, ""
         self._run, self._pool, self._capacity = run, pool, capacity
         self._sizes: dict[str, int] = {}
         self._starts = StartWatch(capacity, run.observers.message)
@@ -108,8 +108,8 @@ class WorkerManager:
         The attempt waits for workers of other attempts, or is tried with fewer workers if it may
         have fewer. If neither is possible, the session ends.
         """
-        if not self._pool.is_alive():
-            self.broker_lost = True
+        self.broker_lost = self.broker_lost or self._pool.broker_error()
+        if self.broker_lost:
             self._run.on_failed(job.trial_id, error, began=False)
             return
         fewest = self._run.layouts.fewest_workers(self._run.records[job.trial_id])
@@ -137,7 +137,7 @@ class WorkerManager:
         Returns:
             The remedy; None if the attempt does not count as failed.
         """
-        self.broker_lost = self.broker_lost or not self._pool.is_alive()
+        self.broker_lost = self.broker_lost or self._pool.broker_error()
         return self._run.on_failed(job.trial_id, BROKER_FAILED, began=not self.broker_lost)
 
     def poll(self) -> None:

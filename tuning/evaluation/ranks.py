@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
+
+from results.own_program import module_command, ranks_command
 
 
 def run_ranks(
@@ -26,8 +28,8 @@ def run_ranks(
     Returns:
         The exit code; None if they were killed for the time.
     """
-    launcher = ["-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={workers}"]
-    command = [sys.executable, *(launcher if workers > 1 else []), "-m", module, str(order)]
+    several = partial(ranks_command, workers) if workers > 1 else module_command
+    command = several(module, str(order))
     env = {**os.environ, "OMP_NUM_THREADS": str(max(1, int(cpus)))}
     with (
         open(log, "wb") as output,

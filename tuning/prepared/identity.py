@@ -14,6 +14,7 @@ from pathlib import Path
 from sysconfig import get_path
 from typing import Any
 
+from results.own_program import PACKAGES, PROGRAM
 from tuning.controller.ray_tune.session_folder import user_folder
 
 _TERMINAL = re.compile(
@@ -21,12 +22,9 @@ _TERMINAL = re.compile(
     r"|XDG_SESSION_.*|VTE_VERSION|PS1|DISPLAY|WAYLAND_DISPLAY|VSCODE_.*"
 )
 """Variables that differ between terminals. Trials of a prepared driver do not have them."""
-
-
-_OWN = ("search_spaces", "results", "trainables", "tuning")
 _INSTALLED = (
     *{get_path("stdlib"), get_path("purelib"), get_path("platlib")},
-    *(f"{Path(__file__).parents[2] / name}{os.sep}" for name in _OWN),
+    *(f"{PROGRAM / name}{os.sep}" for name in PACKAGES),
 )
 
 

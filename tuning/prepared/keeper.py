@@ -23,6 +23,7 @@ from typing import Any
 
 import psutil
 
+from results.own_program import module_command
 from tuning.prepared.client import MAX_BYTES
 from tuning.prepared.driver import PreparedDriver
 from tuning.prepared.identity import difference, identity, socket_path
@@ -200,7 +201,7 @@ def main(file: str, idle_s: float) -> None:
         listener.listen()
         listener.settimeout(_LOOK_S)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        command = [sys.executable, "-m", "tuning.cli.prepared_driver"]
+        command = module_command("tuning.cli.prepared_driver")
         keeper = Keeper(lambda: PreparedDriver(command, file), idle_s, listener)
         try:
             keeper.serve()

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from results.own_program import module_command
 from results.paths import SweepPaths
 from results.storage.atomic import write_atomic
 from search_spaces.checksum import add_json_checksum, json_is_intact
@@ -85,7 +85,7 @@ def run_command(file: Path, overrides: Sequence[str], paths: SweepPaths) -> list
     """The command that begins or continues what a file says, in a folder."""
     where = ["--or-resume", "--name", paths.name, "--storage", str(paths.storage.root)]
     given = [word for change in overrides for word in ("--set", change)]
-    return [sys.executable, "-m", "tuning", "run", str(file.absolute()), *where, *given]
+    return module_command("tuning", "run", str(file.absolute()), *where, *given)
 
 
 def own_note(paths: SweepPaths) -> Note:

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import psutil
 
+from results.own_program import module_command
 from results.storage.atomic import open_private
 from search_spaces.errors import UserError
 from search_spaces.files import parse_json, read_regular
@@ -71,7 +72,7 @@ def start_head() -> Head:
     log = user_folder(create=True) / "jobs.log"
     with open(log, "wb", opener=open_private) as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", __name__],
+            module_command(__name__),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

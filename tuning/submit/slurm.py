@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from results.own_program import module_command
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
@@ -127,7 +128,7 @@ def job_script(job: Job) -> str:
         memory=cluster.memory,
         gpus=f"#SBATCH --gpus-per-node={cluster.gpus}\n" if cluster.gpus else "",
         warning=_WARNING_S,
-        pause=shlex.join([sys.executable, "-m", "tuning", "pause", str(job.paths.root)]),
+        pause=shlex.join(module_command("tuning", "pause", str(job.paths.root))),
         before=before,
         run=run,
         busy=RayStartError.exit_code,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from results.own_program import module_command
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
 from results.storage.atomic import open_private
@@ -65,7 +65,7 @@ def _start(
     with open(paths.log, "ab", opener=open_private) as log:
         said = log.tell()
         process = subprocess.Popen(
-            [sys.executable, "-m", "tuning", "resume", str(paths.root), *options],
+            module_command("tuning", "resume", str(paths.root), *options),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

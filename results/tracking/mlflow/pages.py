@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-import sys
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
+from results.own_program import PROGRAM, module_command
 from results.tracking.mlflow.client import QUIET, SWEEP_TAG, TRIAL_TAG, connect, search
 from results.tracking.mlflow.names import mlflow_name
 from search_spaces.errors import UserError
@@ -17,6 +18,8 @@ from search_spaces.redaction import redact
 
 if TYPE_CHECKING:
     from mlflow.entities import Run
+
+_PROTOCOL = "results.tracking.mlflow.own_origin:protocol"
 
 
 def comparison_url(base: str, uri: str, sweep_keys: Sequence[str], limit: int = 100) -> str:
@@ -111,12 +114,14 @@ def ui_command(artifact_root: Path, host: str, port: int) -> list[str]:
     """
     hosts = ",".join(f"{name}:{port}" for name in dict.fromkeys([host, "localhost"]))
     where = ["--host", host, "--port", str(port), "--allowed-hosts", hosts, "--workers", "1"]
-    where += ["--uvicorn-opts", "--http results.tracking.mlflow.own_origin:protocol"]
+    # uvicorn looks for modules in its --app-dir first: the working directory, if none is given
+    where += ["--uvicorn-opts", f"--http {_PROTOCOL} --app-dir {shlex.quote(str(PROGRAM))}"]
     artifacts = ["--default-artifact-root", artifact_root.absolute().as_uri()]
-    return [sys.executable, "-m", "mlflow", "server", *where, *artifacts, "--no-serve-artifacts"]
+    return module_command("mlflow", "server", *where, *artifacts, "--no-serve-artifacts")
 
 
 def ui_environment(uri: str) -> dict[str, str]:
     """Variables that `ui_command` needs in addition to the present environment."""
     quiet = {**QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
-    return {**quiet, "MLFLOW_BACKEND_STORE_URI": uri}
+    safe = {"PYTHONSAFEPATH": "1"}  # as `-P`, for the processes that it starts
+    return {**quiet, **safe, "MLFLOW_BACKEND_STORE_URI": uri}

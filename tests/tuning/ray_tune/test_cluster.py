@@ -3,6 +3,7 @@
 import os
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,7 +13,12 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import UserError
-from tuning.controller.ray_tune.cluster import accepts_any_token, check_cluster_auth
+from tuning.controller.ray_tune.cluster import (
+    accepts_any_token,
+    check_cluster_auth,
+    require_answer,
+)
+from tuning.controller.ray_tune.processes import RayStartError
 
 
 @pytest.fixture(autouse=True)
@@ -24,13 +30,13 @@ def no_token(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "address",
-    [None, "auto", "127.0.0.1:6379", "ray://localhost:10001", "[::1]:6379", socket.gethostname()],
+    [None, "auto", "127.0.0.1:6379", "[::1]:6379", socket.gethostname()],
 )
 def test_cluster_on_this_machine_needs_no_token(address: str | None) -> None:
     check_cluster_auth(address, insecure=False)
 
 
-@pytest.mark.parametrize("address", ["192.0.2.7:6379", "ray://head.example:10001", "0.0.0.0:6379"])
+@pytest.mark.parametrize("address", ["192.0.2.7:6379", "0.0.0.0:6379"])
 def test_cluster_on_another_machine_needs_a_token(
     address: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -82,6 +88,38 @@ def test_cluster_that_needs_no_token_is_recognised(tmp_path: Path) -> None:
     with control_store(tmp_path, RAY_AUTH_MODE="disabled") as address:
         assert accepts_any_token(address)
     assert not accepts_any_token(address)  # it has ended
+
+
+def test_ray_client_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match="--address auto"):
+        check_cluster_auth("ray://localhost:10001", insecure=True)
+    monkeypatch.setenv("RAY_ADDRESS", "ray://localhost:10001")
+    with pytest.raises(UserError, match="RAY_ADDRESS=ray://"):
+        check_cluster_auth(None, insecure=True)
+
+
+def test_cluster_that_does_not_answer_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with control_store(tmp_path) as address:
+        require_answer(address)
+    with pytest.raises(RayStartError, match="refused"):  # it has ended
+        require_answer(address)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{silent.getsockname()[1]}")
+        with pytest.raises(RayStartError, match=r"RAY_ADDRESS=.* nothing"):
+            require_answer(None)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a network namespace")
+def test_machine_that_does_not_reach_itself_is_named(tmp_path: Path) -> None:
+    script = "from tuning.controller.ray_tune.processes import local_cluster as start\n"
+    script += f"from pathlib import Path\nwith start(Path({str(tmp_path)!r}), print): pass"
+    command = ["unshare", "--net", sys.executable, "-c", script]  # its loopback interface is down
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert "RayStartError" in done.stderr
+    assert "ip link set lo up" in done.stderr
 
 
 def test_cluster_that_needs_its_token_is_recognised(tmp_path: Path) -> None:

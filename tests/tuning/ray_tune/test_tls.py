@@ -64,17 +64,17 @@ def test_certificates_of_one_authority_are_accepted(
 ) -> None:
     use(monkeypatch, certs)
     with server(certs) as address:
-        check_tls(address)
+        check_tls(address, f"--address {address}")
 
 
 def test_both_ends_without_tls_are_accepted() -> None:
     with server(None) as address:
-        check_tls(address)
+        check_tls(address, f"--address {address}")
 
 
 def test_process_without_tls_is_told_that_the_cluster_has_it(certs: Path) -> None:
     with server(certs) as address, pytest.raises(UserError, match="the cluster uses TLS"):
-        check_tls(address)
+        check_tls(address, f"--address {address}")
 
 
 def test_process_with_tls_is_told_that_the_cluster_has_none(
@@ -82,7 +82,7 @@ def test_process_with_tls_is_told_that_the_cluster_has_none(
 ) -> None:
     use(monkeypatch, certs)
     with server(None) as address, pytest.raises(UserError, match="no connection with TLS"):
-        check_tls(address)
+        check_tls(address, f"--address {address}")
 
 
 def test_certificate_of_another_authority_is_refused(
@@ -91,10 +91,10 @@ def test_certificate_of_another_authority_is_refused(
     make_certificates(tmp_path / "other", [HOST], 30)
     use(monkeypatch, tmp_path / "other")
     with server(certs) as address, pytest.raises(UserError, match="no connection with TLS"):
-        check_tls(address)
+        check_tls(address, f"--address {address}")
     monkeypatch.setenv("RAY_TLS_CA_CERT", str(certs / "ca.crt"))  # ours is still foreign to it
     with server(certs) as address, pytest.raises(UserError, match="no connection with TLS"):
-        check_tls(address)
+        check_tls(address, f"--address {address}")
 
 
 def test_missing_and_damaged_files_are_named(
@@ -103,7 +103,7 @@ def test_missing_and_damaged_files_are_named(
     use(monkeypatch, certs)
     (certs / "ca.crt").write_text("no certificate")
     with pytest.raises(UserError, match=r"ca\.crt.* is no PEM"):
-        check_tls(f"{HOST}:1")
+        check_tls(f"{HOST}:1", "--address")
     (certs / "ca.crt").unlink()
     with pytest.raises(UserError, match="needs the file of RAY_TLS_CA_CERT"):
-        check_tls(f"{HOST}:1")
+        check_tls(f"{HOST}:1", "--address")

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from trainables.launch.broker.broker import Broker
+from trainables.launch.errors import error_line
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
 _PING_TIMEOUT_S = 60.0
+_DETAIL = re.compile(r"Worker exit type: .*")
 
 
 def start_broker() -> ActorHandle[Broker]:
@@ -25,20 +28,21 @@ def start_broker() -> ActorHandle[Broker]:
     return actor.remote()  # type: ignore[return-value]  # it is an actor's handle
 
 
-def is_alive(broker: ActorHandle[Broker]) -> bool:
-    """Whether the broker actor answers; its process may have been killed."""
+def broker_error(broker: ActorHandle[Broker]) -> str:
+    """Why the broker actor does not answer, in one line; empty if it does."""
     import ray
 
     lanes: Any = broker.lanes_up.remote()
     try:
         ray.get(lanes, timeout=_PING_TIMEOUT_S)
-    except ray.exceptions.RayError:
-        return False
-    return True
+    except ray.exceptions.RayError as e:
+        detail = _DETAIL.search(str(e))
+        return error_line(e) + (f" {detail[0]}" if detail else "")
+    return ""
 
 
 def machines_of(answer: Any) -> dict[str, list[str]]:
-    """A broker's answer of machine ids by key; empty if it has died, which `is_alive` reports."""
+    """A broker's answer of machine ids by key; empty if it has died; see `broker_error`."""
     import ray
 
     try:

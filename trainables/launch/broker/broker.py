@@ -1,8 +1,7 @@
 """The broker: the actor through which the workers of a sweep and its driver talk.
 
 Workers ask for their lane's next trial and wait for the answer to a report. The driver submits
-trials, waits for their events and answers. The class knows nothing of Ray: `start_broker` (in
-`actor`) makes an actor of it, and tests use it directly.
+trials, waits for their events and answers. The class knows nothing of Ray; see `start_broker`.
 """
 
 from __future__ import annotations
@@ -30,6 +29,7 @@ from trainables.launch.broker.events import (
     merge_outcomes,
 )
 from trainables.launch.broker.exchange import Exchange
+from trainables.launch.broker.rank_reports import RankReports
 from trainables.launch.broker.state import AttemptState, LaneState
 
 if TYPE_CHECKING:
@@ -38,19 +38,19 @@ if TYPE_CHECKING:
 _POLL_S = 0.05
 
 
-class Broker:
+class Broker(RankReports):
     """Lanes by id, attempts by key (`TrialJob.key`).
 
     All methods are coroutines of one event loop, so no lock is needed. Those that workers call may
-    be called again with the same arguments: a worker does so when the network loses an answer.
+    be called again with the same arguments: a worker does so when an answer is lost.
 
     Args:
         ranks_timeout_s: seconds that a failed rank waits for the outcomes of the others.
-        first_step_s: seconds that other lanes wait for the first lane's first step, while its
-            processes still import modules.
+        first_step_s: seconds that other lanes wait for the first step of the first lane.
     """
 
     def __init__(self, ranks_timeout_s: float = 5.0, first_step_s: float = 3.0) -> None:
+        super().__init__()
         self._ranks_timeout_s, self._first_step_s = ranks_timeout_s, first_step_s
         self._lanes: dict[str, LaneState] = defaultdict(LaneState)
         self._exit_reasons: dict[str, str] = {}
@@ -137,8 +137,8 @@ class Broker:
     ) -> LaneAction:
         """Every rank: record how the trial ended here; returns what the lane does next.
 
-        Waits for the other ranks: without a limit while no rank has failed, and for a short time
-        after a failure, because the others may wait for the failed rank in a collective for ever.
+        Waits for the other ranks: after a failure only for a short time, because they may wait for
+        the failed rank in a collective for ever.
         """
         lane = self._lanes[lane_id]
         lane.outcomes[key][rank] = outcome

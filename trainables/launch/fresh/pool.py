@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
-from trainables.launch.broker.actor import is_alive, machines_of
+from trainables.launch.broker.actor import broker_error, machines_of
 from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import Failed, Leak
 from trainables.launch.errors import error_line
@@ -98,7 +98,7 @@ class FreshWorkerPool:
         """Start an attempt: with the workers that wait for it, or with new ones."""
         import ray
 
-        with suppress(ray.exceptions.RayError):  # see `is_alive`
+        with suppress(ray.exceptions.RayError):  # see `broker_error`
             ray.get(self._broker.begin_attempt.remote(job.key))  # before its first event
         place = self._find_place(job.avoid)
         place.runner = self._take_spare(place)
@@ -193,7 +193,7 @@ class FreshWorkerPool:
             return
         self._asked = time.monotonic()
         allowed: Any = self._broker.attempts_with_room.remote(self._spec.workers)
-        with suppress(ray.exceptions.RayError):  # see `is_alive`
+        with suppress(ray.exceptions.RayError):  # see `broker_error`
             for key in lacking.keys() & ray.get(allowed):
                 lacking[key].spare = self._new_runner(lacking[key])
 
@@ -223,9 +223,9 @@ class FreshWorkerPool:
     def cancel_starts(self) -> None:
         """Does nothing: Ray Train limits the time that an attempt waits for resources."""
 
-    def is_alive(self) -> bool:
-        """Whether the broker answers."""
-        return is_alive(self._broker)
+    def broker_error(self) -> str:
+        """See the base class."""
+        return broker_error(self._broker)
 
     def take_leaks(self) -> list[Leak]:
         """Empty: a process runs one attempt."""

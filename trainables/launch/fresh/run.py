@@ -17,6 +17,7 @@ from trainables.checkpointing.saver import Superseded
 from trainables.job import TrialJob
 from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import Ended, Failed, Reported
+from trainables.launch.broker.rank_reports import ReportCounter
 from trainables.launch.errors import describe_failure, without_secrets
 from trainables.launch.fresh.callbacks import start_fewer_actors
 from trainables.launch.fresh.forward_reports import ForwardReports, is_last, post_event
@@ -54,6 +55,7 @@ from trainables.user_code.silence import SilenceWatch
 from trainables.user_code.user_trainer import own_loop, trainers_adopted
 
 if TYPE_CHECKING:
+    import torch
     from ray.actor import ActorHandle
     from ray.train import RunConfig
 
@@ -73,13 +75,12 @@ def user_loop_worker(config: dict[str, Any]) -> None:
     device = claim_device(config["gpus_per_worker"])
     _register(config, context, rank)
     log = job.paths.log(job.attempt, rank)
+    reports = ReportCounter(broker, job.key, rank, context.get_world_size())
     try:
         with output_to(log), SilenceWatch(log, job.hang_timeout_s) as watch:
             _enter_folders(job)
             if rank == 0:
-                world_size = context.get_world_size()
-                recorder = ProvenanceRecorder(job.paths, job.attempt, device, world_size)
-                recorder.begin(resolve(job.trainable).source())
+                _record_code(job, device, context.get_world_size())
             with refuse_fit():
                 loop = own_loop(config, load(job.trainable))
             functions = LoopFunctions(
@@ -90,14 +91,22 @@ def user_loop_worker(config: dict[str, Any]) -> None:
                 on_restore=lambda: ray.get(broker.mark_restored.remote(job.key)),
                 heartbeat=watch.heartbeat,
                 sampler=Sampler(job.paths, job.attempt, rank, device, PhaseTimes()),
+                on_report=reports.count,
             )
             with functions.measured():
                 loop()
             functions.check_restored()
+        reports.wait_for_ranks()
     except Exception as e:
         if (shown := without_secrets(e)) is e:
             raise
         raise shown from None
+
+
+def _record_code(job: TrialJob, device: torch.device, world_size: int) -> None:
+    """Record code, versions and hardware."""
+    recorder = ProvenanceRecorder(job.paths, job.attempt, device, world_size)
+    recorder.begin(resolve(job.trainable).source())
 
 
 def _enter_folders(job: TrialJob) -> None:

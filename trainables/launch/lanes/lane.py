@@ -20,6 +20,8 @@ from trainables.launch.ray_train import WorkerGroupSpec, fit, run_config
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
+LANE = "lane-"
+"""How the names of lanes and of their threads begin."""
 _WORKERS_LEFT = "the workers left before the trial ended"
 
 
@@ -47,7 +49,7 @@ class Lane:
         max_growth: int,
         after: Lane | None = None,
     ) -> None:
-        self.id = f"lane-{uuid.uuid4().hex[:8]}"
+        self.id = f"{LANE}{uuid.uuid4().hex[:8]}"
         self._broker, self._spec, self._after = broker, spec, after
         self.workers = spec.workers
         self._task = LaneTask(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainables.job import Answer, TrialJob
-from trainables.launch.broker.actor import forget_attempts, is_alive, machines_of
+from trainables.launch.broker.actor import broker_error, forget_attempts, machines_of
 from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import Leak
 from trainables.launch.lanes.lane import Lane
@@ -108,9 +108,9 @@ class LanePool:
     def _lanes_up(self) -> dict[str, list[str]]:
         return machines_of(self._broker.lanes_up.remote())
 
-    def is_alive(self) -> bool:
-        """Whether the broker answers."""
-        return is_alive(self._broker)
+    def broker_error(self) -> str:
+        """See the base class."""
+        return broker_error(self._broker)
 
     def take_leaks(self) -> list[Leak]:
         """Leaks of lanes that have ended since the last call."""

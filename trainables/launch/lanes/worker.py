@@ -6,8 +6,6 @@ after it (see `trainables.runtime.global_state`). A lane in which memory stays b
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +20,7 @@ from search_spaces.spec.failure import Notices
 from trainables.job import Answer, Pruned, TrialJob
 from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import LaneAction, RankOutcome
+from trainables.launch.broker.rank_reports import ReportCounter, ask
 from trainables.launch.errors import error_line, without_secrets
 from trainables.launch.node_notices import watch_node
 from trainables.launch.ray_train import claim_device, note_spot_machine, this_machine
@@ -34,9 +33,6 @@ from trainables.runtime.preemption import Preempted, install_sigterm_handler_def
 if TYPE_CHECKING:
     import torch
     from ray.actor import ActorHandle
-
-
-_RECONNECT_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -70,7 +66,7 @@ class BrokerChannel:
 
     def report(self, report: Report) -> Answer:
         """Report and wait for the driver's answer."""
-        return Answer(_ask(self.broker.report.remote, self.key, report))
+        return Answer(ask(self.broker.report.remote, self.key, report))
 
 
 def lane_loop(config: dict[str, Any]) -> None:
@@ -99,7 +95,7 @@ def lane_loop(config: dict[str, Any]) -> None:
         channel = BrokerChannel(task.broker, job.key)
         error = _run(job, channel, device, rank, world_size, context.get_local_rank())
         outcome = _outcome(error, device, leak_detector)
-        action = _ask(
+        action = ask(
             task.broker.finish_trial.remote, task.lane_id, job.key, rank, world_size, outcome
         )
         if action is LaneAction.RETIRE:
@@ -121,21 +117,7 @@ def _preload(trainable: str) -> None:
 
 
 def _take_job(task: LaneTask, number: int) -> TrialJob | None:
-    return cast("TrialJob | None", _ask(task.broker.take_job.remote, task.lane_id, number))
-
-
-def _ask(method: Callable[..., Any], *args: Any) -> Any:
-    """Call the broker and wait for its answer; again when the connection to it was cut.
-
-    Ray ends the processes of a machine whose connection does not come back.
-    """
-    import ray
-
-    while True:
-        try:
-            return ray.get(method(*args))
-        except ray.exceptions.ActorUnavailableError:
-            time.sleep(_RECONNECT_S)
+    return cast("TrialJob | None", ask(task.broker.take_job.remote, task.lane_id, number))
 
 
 def _run(
@@ -148,10 +130,13 @@ def _run(
 ) -> Exception | None:
     """Train one trial; returns its exception without the frames, which would keep its model."""
     also_redact(job.redact)
+    reports = ReportCounter(channel.broker, job.key, rank, world_size)
+    ranks: dict[str, Any] = {"rank": rank, "world_size": world_size, "local_rank": local_rank}
     try:
         with output_to(job.paths.log(job.attempt, rank)):
-            run_trial(job, channel, device, rank=rank, world_size=world_size, local_rank=local_rank)
+            run_trial(job, channel, device, **ranks, on_report=reports.count)
             wait_for_device(device)  # an error of its last kernels is this trial's
+            reports.wait_for_ranks()
     except Exception as e:  # noqa: BLE001 - the trial's failure, not the lane's
         e.__cause__ = e.__context__ = None
         return e.with_traceback(None)

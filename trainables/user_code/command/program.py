@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from search_spaces.errors import UserError
+from trainables.user_code.frames import searched
 
 _GUARD = str(Path(__file__).with_name("process_guard.py"))
 _CHUNK, _LONGEST_LINE, _KEPT = 2**16, 2**14, 40
@@ -40,7 +41,7 @@ class Program:
 
     def __init__(self, argv: Sequence[str], cwd: Path, env: Mapping[str, str]) -> None:
         self.exit_code: int | None = None
-        self._argv = list(argv)
+        self._argv, self._cwd = list(argv), cwd
         self._control, theirs = socket.socketpair()
         self._selector = selectors.DefaultSelector()
         ends = []
@@ -119,7 +120,7 @@ class Program:
         said = self._last[2] or self._last[1]
         raised = [m[1] for line in said if (m := _RAISED.match(line))]
         words = raised[-1] if raised else " | ".join(list(said)[-3:])
-        return f"the program {how}{': ' if words else ''}{words}"
+        return f"the program {how}{': ' if words else ''}{words}{searched(words, self._cwd)}"
 
     def _read(self, source: int, fd: int) -> Iterator[tuple[int, str]]:
         chunk = os.read(source, _CHUNK)

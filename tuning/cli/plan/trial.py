@@ -6,7 +6,6 @@ import json
 import math
 import os
 import subprocess
-import sys
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from results.own_program import ranks_command
 from search_spaces.errors import UserError, suggest
 from tuning.cli.formatting import echo, number
 from tuning.cli.options import File, Set
@@ -99,11 +99,11 @@ def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
 
 def _start_ranks(workers: int, file: Path, set_: list[str], folder: Path) -> int:
     """Train in ranks on this machine that share a folder; returns the exit code."""
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     changes = [part for change in set_ for part in ("--set", change)]
-    command = ["-m", "tuning", "trial", str(file), "--folder", str(folder), *changes]
-    threads = {"OMP_NUM_THREADS": "1"} | os.environ  # torchrun's own default, without its warning
-    return subprocess.call([*torchrun, "--nproc-per-node", str(workers), *command], env=threads)
+    command = ["tuning", "trial", str(file), "--folder", str(folder), *changes]
+    # torchrun's own defaults, without its warning
+    defaults = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | os.environ
+    return subprocess.call(ranks_command(workers, *command), env=defaults)
 
 
 def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:

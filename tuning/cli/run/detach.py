@@ -33,11 +33,12 @@ def run_detached(
         typer.Exit: the session ended at once; its output was printed.
     """
     from results.records.pipeline import PipelinePaths
-    from tuning.controller.ray_tune.cluster import check_cluster_auth
+    from tuning.controller.ray_tune.cluster import check_cluster_auth, require_answer
     from tuning.controller.sweep_dir.folder import pipeline_argument, sweep_argument
     from tuning.watch.background import BackgroundSession
 
     check_cluster_auth(address, insecure)
+    require_answer(address)
     paths = prepare()
     session = BackgroundSession(paths, address, insecure, accept_damage, options)
     if (driver := session.wait_for_driver()) is None:

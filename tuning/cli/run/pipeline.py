@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from results.own_program import module_command
 from tuning.cli.formatting import echo
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ Until = Annotated[
 ]
 
 
-_APART = (sys.executable, "-m", "tuning.cli.run.stage_process")
+_APART = module_command("tuning.cli.run.stage_process")
 
 
 @dataclass(frozen=True)

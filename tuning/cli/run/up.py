@@ -12,6 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
+from results.own_program import module_command
 from results.storage.atomic import open_private
 from tuning.cli.formatting import echo
 
@@ -66,7 +67,7 @@ def _start_keeper(file: Path | None, idle: str, seconds: float) -> None:
     log = socket_path(create=True).with_name("log")
     with open(log, "wb", opener=open_private) as output:
         process = subprocess.Popen(
-            [sys.executable, "-m", "tuning.prepared.keeper", str(file or ""), str(seconds)],
+            module_command("tuning.prepared.keeper", str(file or ""), str(seconds)),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,

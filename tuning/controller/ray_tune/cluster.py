@@ -14,8 +14,9 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from search_spaces.errors import UserError
+from search_spaces.redaction import redact
 from tuning.controller.ray_tune.local_cluster import apply_settings, closed_to_others
-from tuning.controller.ray_tune.processes import connect, local_cluster, shutdown
+from tuning.controller.ray_tune.processes import RayStartError, connect, local_cluster, shutdown
 from tuning.controller.ray_tune.tls import check_tls
 from tuning.controller.resources.placement import AUTOSCALING, Node, with_autoscaling
 
@@ -23,7 +24,7 @@ _PROBE = (
     "import sys; from ray._raylet import GcsClient; "
     "GcsClient(address=sys.argv[1]).internal_kv_exists(b'none', b'none', timeout=10)"
 )
-_CONNECT_S, _PROBE_S = 2.0, 30.0
+_CONNECT_S, _PROBE_S = 2.0, 10.0
 
 
 @contextmanager
@@ -44,7 +45,8 @@ def ray_cluster(
         The machines of the cluster.
 
     Raises:
-        UserError: there is no cluster at the address, or Ray does not start.
+        RayStartError: no cluster answers at the address, or Ray does not start.
+        UserError: the cluster cannot be joined.
     """
     apply_settings()
     if _has_token():
@@ -54,17 +56,18 @@ def ray_cluster(
     if ray.is_initialized():  # by the caller, who also ends it
         yield cluster_nodes()
         return
-    chosen = address or os.environ.get("RAY_ADDRESS")
-    if chosen in (None, "", "local"):
+    chosen, named = _chosen(address)
+    if chosen in ("", "local"):
         with closed_to_others(logs, failed) as folder, local_cluster(folder, lost):
             yield cluster_nodes()
         return
+    require_answer(address)
     try:
         connect(chosen)
     except (ConnectionError, ValueError, RuntimeError) as e:
         reason = str(e).splitlines()[0] if str(e) else type(e).__name__
         raise UserError(
-            f"--address {address}: cannot join that Ray cluster ({reason}); see that it runs, "
+            f"{named}: cannot join that Ray cluster ({reason}); see that it runs, "
             "and that RAY_AUTH_TOKEN is its token"
         ) from e
     try:
@@ -106,26 +109,73 @@ def check_cluster_auth(address: str | None, insecure: bool) -> None:
         UserError: the cluster is on another machine, and there is no token, or it needs none; or
             one of the two ends uses TLS and the other does not, or refuses its certificate.
     """
-    chosen = address or os.environ.get("RAY_ADDRESS")
-    if chosen in (None, "", "auto", "local"):
+    chosen, named = _chosen(address)
+    if chosen in ("", "auto", "local"):
         return
-    check_tls(chosen)
+    check_tls(chosen, named)
     if insecure:
         return
-    host = urlsplit(chosen if "://" in chosen else f"ray://{chosen}").hostname or ""
+    host = urlsplit(f"//{chosen}").hostname or ""
     if _is_this_machine(host):
         return
     if not _has_token():
         raise UserError(
-            f"--address {chosen}: a cluster on another machine is joined with its token only, "
+            f"{named}: a cluster on another machine is joined with its token only, "
             "because without one anyone on the network can run code as you; set RAY_AUTH_TOKEN (or "
             "RAY_AUTH_TOKEN_PATH) as on the cluster, or join it without a token by --insecure"
         )
-    if "://" not in str(chosen) and accepts_any_token(str(chosen)):
+    if accepts_any_token(chosen):
         raise UserError(
-            f"--address {chosen}: the cluster lets in every token, so anyone on the network can "
+            f"{named}: the cluster lets in every token, so anyone on the network can "
             "run code as you; start it with RAY_AUTH_MODE=token, or join it by --insecure"
         )
+
+
+def _chosen(address: str | None) -> tuple[str, str]:
+    """The address of the cluster to join, empty for none, and where it was given.
+
+    Raises:
+        UserError: it is not one of Ray's own.
+    """
+    chosen = address or os.environ.get("RAY_ADDRESS", "")
+    named = f"--address {chosen}" if address else f"RAY_ADDRESS={chosen}"
+    if "://" in chosen:
+        raise UserError(
+            f"{named}: a driver of trials must be a process of the cluster itself, which a Ray "
+            "Client (ray://) is not; run it on a machine of the cluster with --address auto or "
+            "HOST:6379, or send it there: tune submit --to ray"
+        )
+    return chosen, named
+
+
+def require_answer(address: str | None) -> None:
+    """Check that a Ray cluster answers at a `host:port`; Ray itself would wait for ever.
+
+    Raises:
+        RayStartError: none does within ten seconds.
+    """
+    chosen, named = _chosen(address)
+    host, _, port = chosen.rpartition(":")
+    if not port.isdecimal():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
+        asked = _ask(chosen)
+        said = asked.stderr.decode(errors="replace").strip().splitlines()
+        reason = said[-1] if asked.returncode and said else ""
+    except (OSError, ValueError, subprocess.TimeoutExpired) as e:
+        reason = getattr(e, "strerror", None) or "it says nothing"
+    if reason and "auth" not in reason.lower():  # of a wrong token Ray itself speaks
+        raise RayStartError(f"{named}: no Ray cluster answers there ({redact(reason)})")
+
+
+def _ask(address: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Ask a cluster's control store something, in a process of its own: Ray reads its token once,
+    and does not stop to try.
+    """
+    command = [sys.executable, "-P", "-c", _PROBE, address]
+    env = {**os.environ, **environment}
+    return subprocess.run(command, env=env, capture_output=True, timeout=_PROBE_S, check=False)
 
 
 def _has_token() -> bool:
@@ -145,12 +195,7 @@ def accepts_any_token(address: str) -> bool:
     wrong = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # no cluster: Ray will say so
         socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
-        # in a process of its own: Ray reads its token once
-        command = [sys.executable, "-c", _PROBE, address]
-        asked = subprocess.run(
-            command, env={**os.environ, **wrong}, capture_output=True, timeout=_PROBE_S, check=False
-        )
-        return asked.returncode == 0
+        return _ask(address, **wrong).returncode == 0
     return False
 
 

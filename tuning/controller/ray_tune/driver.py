@@ -180,7 +180,7 @@ class _Stopper(tune.Stopper):
     def stop_all(self) -> bool:
         self._workers.poll()
         self._between()
-        return self.run.interrupted or self._workers.broker_lost
+        return self.run.interrupted or bool(self._workers.broker_lost)
 
     def __getstate__(self) -> dict[str, Any]:
         return {}

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 import secrets
+import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from results.storage.log_filter import no_core_dumps
+from trainables.launch.lanes.lane import LANE
 from tuning.controller.ray_tune.session_folder import session_folder
 
 _SETTINGS = {
@@ -23,6 +26,8 @@ _SETTINGS = {
     "RAY_ENABLE_AUTO_CONNECT": "0",  # a lane's thread that outlives the cluster must not start one
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
+
+_LANES_END_S = 2.0
 
 
 def apply_settings() -> None:
@@ -70,8 +75,20 @@ def _closed_environment() -> Iterator[None]:
         yield
     finally:
         ray_constants.ENABLE_RAY_CLUSTER = clusters
-        _set_environment(before)
-        tokens.reset_cache()
+        if _lanes_have_ended():
+            _set_environment(before)
+            tokens.reset_cache()
+
+
+def _lanes_have_ended() -> bool:
+    """Whether no thread of a lane is left, which would look for the token: without one, Ray's C++
+    part aborts the process. A session that ends with an error does not wait for all of them.
+    """
+    deadline = time.monotonic() + _LANES_END_S
+    lanes = [t for t in threading.enumerate() if t.name.startswith(LANE)]
+    for lane in lanes:
+        lane.join(max(0.0, deadline - time.monotonic()))
+    return not any(lane.is_alive() for lane in lanes)
 
 
 def _set_environment(values: Mapping[str, str | None]) -> None:

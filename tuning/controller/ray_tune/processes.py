@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -13,11 +14,13 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from results.own_program import PROGRAM, standard_library
 from search_spaces.errors import UserError
 
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.5
+_LOOPBACK, _LOOPBACK_S = "127.0.0.1", 10.0
 _GRACE_S = 20.0
 """Seconds for a session to end after the loss of its cluster."""
 
@@ -39,6 +42,7 @@ def local_cluster(folder: Path, lost: Callable[[str], None]) -> Iterator[None]:
     Raises:
         RayStartError: Ray does not start.
     """
+    _require_loopback()
     try:
         started = connect(None, folder)
     except Exception as e:  # noqa: BLE001 - Ray raises bare exceptions too
@@ -59,6 +63,18 @@ def local_cluster(folder: Path, lost: Callable[[str], None]) -> Iterator[None]:
         ended.set()
         watch.join()
         shutdown()
+
+
+def _require_loopback() -> None:
+    """Ray's processes on this machine talk over 127.0.0.1; without it Ray tries for minutes."""
+    try:
+        with socket.create_server((_LOOPBACK, 0)) as server:
+            socket.create_connection(server.getsockname(), _LOOPBACK_S).close()
+    except OSError as e:
+        raise RayStartError(
+            f"Ray does not start: this machine does not reach itself at {_LOOPBACK} "
+            f"({e.strerror or e}); switch its loopback interface on: ip link set lo up"
+        ) from e
 
 
 def connect(address: str | None, folder: Path | None = None) -> list[subprocess.Popen[bytes]]:
@@ -83,6 +99,7 @@ def connect(address: str | None, folder: Path | None = None) -> list[subprocess.
                 log_to_driver=False,
                 dashboard_host="127.0.0.1",
                 logging_level=logging.ERROR,
+                job_config=_job_config(),
             )
     except BaseException:
         shutdown()
@@ -91,6 +108,21 @@ def connect(address: str | None, folder: Path | None = None) -> list[subprocess.
             process.wait()
         raise
     return started
+
+
+def _job_config() -> Any:
+    """Where the workers look for modules: in the driver's folders after what all processes need.
+
+    Ray itself puts the working directory before the standard library, and before this program.
+    """
+    from ray.job_config import JobConfig
+
+    script = os.path.dirname(os.path.realpath(sys.argv[0]))
+    users = [str(Path.cwd()), *([script] if script in sys.path else [])]
+    folders = [*standard_library(), str(PROGRAM), *users]
+    config: Any = JobConfig(_py_driver_sys_path=folders[::-1])  # each is put before the last one
+    config._runtime_env_has_working_dir = lambda: True  # so that Ray adds no folder
+    return config
 
 
 def _allocated_cpus() -> int | None:

@@ -48,7 +48,8 @@ def run_trials(run: SweepController, placement: Placement, between: Callable[[],
             drive(run, workers, between)
         if not workers.broker_lost:
             return
-    run.give_up(f"the broker of the trials died {_MAX_BROKERS} times")
+    times = f"died {_MAX_BROKERS} times, last of"
+    run.give_up(f"the broker of the trials {times} {workers.broker_lost} ({run.paths.ray_logs})")
 
 
 @contextmanager

@@ -117,7 +117,7 @@ def take_pool(spec: SweepSpec) -> tuple[WorkerPool, Any] | None:
     """Workers that stayed or were prepared, once, if a sweep can use them; None: there are none."""
     if not _block or (kept := _block[0].kept) is None:
         return prepared.take_pool(spec)
-    if prepared.worker_needs(spec) != prepared.worker_needs(kept[0]) or not kept[1].is_alive():
+    if prepared.worker_needs(spec) != prepared.worker_needs(kept[0]) or kept[1].broker_error():
         release_workers()
         return None
     _block[0].kept = None

@@ -12,33 +12,34 @@ from contextlib import suppress
 
 from search_spaces.errors import UserError
 
-_WAIT_S = 5.0
+_WAIT_S = 3.0
 _FILES = ("RAY_TLS_CA_CERT", "RAY_TLS_SERVER_CERT", "RAY_TLS_SERVER_KEY")
 
 
-def check_tls(address: str) -> None:
+def check_tls(address: str, named: str) -> None:
     """Check the certificates of both ends.
 
     Args:
         address: of the cluster's head, `host:port`; another form is not checked.
+        named: where it was given, for messages.
 
     Raises:
         UserError: one end uses TLS and the other does not, or one refuses the other's certificate.
     """
     host, _, port = address.rpartition(":")
-    if "://" in address or not port.isdecimal():
+    if not port.isdecimal():
         return
     at = (host.strip("[]"), int(port))
     if os.environ.get("RAY_USE_TLS", "0") in ("", "0"):
         if _answers(at, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), known=False) is None:
             raise UserError(
-                f"--address {address}: the cluster uses TLS; set RAY_USE_TLS=1, {', '.join(_FILES)}"
+                f"{named}: the cluster uses TLS; set RAY_USE_TLS=1, {', '.join(_FILES)}"
                 " to a certificate of its authority (tune certs)"
             )
         return
     reason = _answers(at, _own(), known=True)
     if reason is not None:
-        raise UserError(f"--address {address}: no connection with TLS ({reason}); see tune certs")
+        raise UserError(f"{named}: no connection with TLS ({reason}); see tune certs")
 
 
 def _own() -> ssl.SSLContext:

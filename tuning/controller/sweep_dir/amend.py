@@ -26,6 +26,7 @@ from trainables.user_code.loader import canonical
 from tuning.controller.preflight.checks import preflight
 from tuning.controller.sweep_dir.folder import sign_state, total_elapsed_s
 from tuning.controller.sweep_dir.lock import acquire_lock
+from tuning.controller.sweep_dir.moved_project import Move, find_move
 from tuning.controller.sweep_dir.repair import verify_records
 from tuning.controller.sweep_dir.warm_start import source_sweeps
 from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
@@ -52,6 +53,7 @@ class Amendment:
         trials: the number of trials before the change.
         budget: `budget.trials` from now on; None for any number.
         reopened: ids of failed trials that run again.
+        moved: where the project was and is, in words; empty if it was not moved.
     """
 
     overrides: tuple[str, ...]
@@ -59,9 +61,11 @@ class Amendment:
     trials: int
     budget: int | None = None
     reopened: tuple[str, ...] = ()
+    moved: str = ""
 
     def __str__(self) -> str:
-        parts = [f"changed: {', '.join(self.overrides)}"] if self.overrides else []
+        parts = [self.moved] if self.moved else []
+        parts += [f"changed: {', '.join(self.overrides)}"] if self.overrides else []
         if self.reopened:
             parts.append(f"failed trials that run again: {first_few(self.reopened)}")
         if self.budget is not None and self.budget < self.trials:
@@ -101,7 +105,10 @@ def amend_sweep(
         UserError: a driver runs the sweep, the changed sweep file is invalid, the change is of an
             immutable key, or no trial can be tried again.
     """
-    if not (trials or time or overrides or retry_failed):
+    move = None
+    if paths.spec.is_file() and not is_damaged(paths):
+        move, overrides = find_move(paths, read_spec(paths), overrides)
+    if not (trials or time or overrides or retry_failed or move):
         return None
     with acquire_lock(paths.lock):
         if is_damaged(paths):
@@ -111,6 +118,8 @@ def amend_sweep(
             )
         if not accept_damage:
             verify_records(paths)
+        if move is not None:
+            _move(paths, move)
         old = read_spec(paths)
         texts = (*overrides, *_budget_overrides(paths, old, trials, time))
         loaded = _changed_file(paths, old, texts)
@@ -122,7 +131,17 @@ def amend_sweep(
         _replace_spec(paths, old, loaded, rebuild_study=retry_failed)
         reopened = _reopen(paths, failed) if retry_failed else ()
         budget = None if trials is None else loaded.spec.budget.trials
-        return Amendment(texts, excluded, len(records), budget, reopened)
+        moved = "" if move is None else str(move)
+        return Amendment(texts, excluded, len(records), budget, reopened, moved)
+
+
+def _move(paths: SweepPaths, move: Move) -> None:
+    """Write the new place of a moved project into the sweep's file and its trials' records."""
+    loaded = load_sweep(paths.spec, begun=True)
+    loaded = replace(loaded, spec=move.spec(loaded.spec))
+    _replace_spec(paths, loaded.spec, loaded, rebuild_study=False)  # the search is the same
+    for record in read_trials(paths):
+        write_trial(paths.trial(record.id), move.record(record))
 
 
 def _changed_file(paths: SweepPaths, old: SweepSpec, overrides: Sequence[str]) -> LoadedSweep:

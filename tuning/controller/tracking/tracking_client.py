@@ -11,7 +11,6 @@ import logging
 import os
 import queue
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 
+from results.own_program import module_command
 from results.storage.fencing import Fence, Owner
 from results.tracking import Ending
 
@@ -28,7 +28,7 @@ START_DELAY_S = 10.0
 """Seconds after the first report during which other workers start, which need the cores."""
 
 
-_PROGRAM = [sys.executable, "-m", "tuning.controller.tracking.tracking_process"]
+_PROGRAM = module_command("tuning.controller.tracking.tracking_process")
 _prepared: list[subprocess.Popen[str]] = []
 
 

@@ -279,7 +279,7 @@ def test_server_that_is_not_one_of_mlflow_is_named(
 def test_ui_command_does_not_contain_the_password() -> None:
     uri = "postgresql://tune:secret@db/mlflow"
     command = ui_command(Path("/artifacts"), "127.0.0.1", 5000)
-    assert command[1:4] == ["-m", "mlflow", "server"]
+    assert command[1:5] == ["-P", "-m", "mlflow", "server"]
     assert command[command.index("--host") + 1] == "127.0.0.1"
     assert "secret" not in " ".join(command)
     assert ui_environment(uri)["MLFLOW_BACKEND_STORE_URI"] == uri

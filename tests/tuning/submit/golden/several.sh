@@ -13,7 +13,7 @@
 # Trials save their checkpoints, and the session ends.
 pause() {
   asked=yes next=$1
-  python -m tuning pause /sweeps/llm || kill -TERM $job
+  python -P -m tuning pause /sweeps/llm || kill -TERM $job
 }
 trap 'pause' TERM                # preemption
 trap 'pause requeue' USR1        # the time limit is near
