@@ -10,12 +10,15 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from threading import Timer
+from typing import Any, Self
 
 from search_spaces.errors import UserError
 
 _ANSWER_S = 10.0
 """Longest wait in one call: the process that asked may be gone."""
+_SLOW_S = 2.0
+"""A report that takes longer may wait for another rank."""
 _RECONNECT_S = 1.0
 _MOST_ATTEMPTS = 10_000
 """That are remembered: more than run at once."""
@@ -73,17 +76,36 @@ class RankReports:
 
 
 class ReportCounter:
-    """A worker's side, for one attempt. With one worker it does nothing."""
+    """A worker's side, in a `with` block of one attempt. With one worker it does nothing.
+
+    The broker is told only of a report after which no other one begins for some seconds, as it is
+    of ranks that wait: one call for each report of each rank would be most of what it answers.
+    """
 
     def __init__(self, broker: Any, key: str, rank: int, world_size: int) -> None:
         self._broker, self._key, self._rank, self._world_size = broker, key, rank, world_size
         self._number = 0
+        self._timer: Timer | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._cancel()
 
     def count(self) -> None:
         """A report begins on this rank."""
         self._number += 1
         if self._world_size > 1:
-            self._broker.count_report.remote(self._key, self._rank, self._number)
+            self._cancel()
+            sent = [self._key, self._rank, self._number]
+            self._timer = Timer(_SLOW_S, self._broker.count_report.remote, sent)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def _cancel(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
 
     def wait_for_ranks(self) -> None:
         """The trial's code has returned on this rank: wait until it has on all of them.

@@ -75,9 +75,9 @@ def user_loop_worker(config: dict[str, Any]) -> None:
     device = claim_device(config["gpus_per_worker"])
     _register(config, context, rank)
     log = job.paths.log(job.attempt, rank)
-    reports = ReportCounter(broker, job.key, rank, context.get_world_size())
+    counter = ReportCounter(broker, job.key, rank, context.get_world_size())
     try:
-        with output_to(log), SilenceWatch(log, job.hang_timeout_s) as watch:
+        with counter as reports, output_to(log), SilenceWatch(log, job.hang_timeout_s) as watch:
             _enter_folders(job)
             if rank == 0:
                 _record_code(job, device, context.get_world_size())

@@ -130,10 +130,10 @@ def _run(
 ) -> Exception | None:
     """Train one trial; returns its exception without the frames, which would keep its model."""
     also_redact(job.redact)
-    reports = ReportCounter(channel.broker, job.key, rank, world_size)
+    counter = ReportCounter(channel.broker, job.key, rank, world_size)
     ranks: dict[str, Any] = {"rank": rank, "world_size": world_size, "local_rank": local_rank}
     try:
-        with output_to(job.paths.log(job.attempt, rank)):
+        with counter as reports, output_to(job.paths.log(job.attempt, rank)):
             run_trial(job, channel, device, **ranks, on_report=reports.count)
             wait_for_device(device)  # an error of its last kernels is this trial's
             reports.wait_for_ranks()
