@@ -32,6 +32,7 @@ from trainables.common.lora import (
     saved_lora,
 )
 from trainables.common.start_model import require_folder
+from trainables.common.text_ends import declare_ends
 from trainables.common.training import read_lineage, weights_digest
 from trainables.parallel.sharded_state import load_weights
 
@@ -128,6 +129,7 @@ def save_model(
     """
     hf: Any = model
     with quiet_transformers():
+        _declare_ends(model, config, dataset)
         hf.save_pretrained(folder, state_dict=weights, max_shard_size="1000TB")
         save_tokenizer(config, dataset, folder)
 
@@ -140,21 +142,33 @@ def save_description(
     described = copy(hf.config)
     described.architectures = [type(model).__name__.removeprefix("FSDP")]
     with quiet_transformers():
+        _declare_ends(model, config, dataset)
         described.save_pretrained(folder)
         if hf.can_generate():
             hf.generation_config.save_pretrained(folder)
         save_tokenizer(config, dataset, folder)
 
 
+def _declare_ends(model: nn.Module, config: CausalLMConfig, dataset: Dataset) -> None:
+    """A model that learned conversations ends its answers as their template does."""
+    if dataset.meta.get("chat_template"):
+        declare_ends(model, open_tokenizer(config, dataset))
+
+
 def save_tokenizer(config: CausalLMConfig, dataset: Dataset, folder: Path) -> None:
     """Write the tokenizer's files."""
+    open_tokenizer(config, dataset).save_pretrained(folder)
+
+
+def open_tokenizer(config: CausalLMConfig, dataset: Dataset) -> Any:
+    """The `transformers` tokenizer of a trial, with the chat template of its data."""
     if config.tokenizer_from is None:
         tokenizer = wrap_bpe(dataset.tokenizer_file, config.sequence_length)
     else:
         tokenizer = load_pretrained(config.tokenizer_from)
     if template := dataset.meta.get("chat_template"):
         tokenizer.chat_template = template
-    tokenizer.save_pretrained(folder)
+    return tokenizer
 
 
 def _saved_heads(weights: Path) -> int | None:
