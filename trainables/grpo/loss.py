@@ -11,6 +11,7 @@ from typing import Literal
 import torch
 from torch import nn
 
+from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.objective import next_token_logits
 from trainables.grpo.config import GRPOConfig
 
@@ -88,12 +89,11 @@ def policy_loss(
     return loss, parts
 
 
-class PolicyLoss(nn.Module):
+class PolicyLoss(TrainedLoss[GRPOConfig]):
     """The weighted sum of the tokens' losses: what data parallelism wraps."""
 
     def __init__(self, model: nn.Module, config: GRPOConfig) -> None:
-        super().__init__()
-        self.model, self._config = model, config
+        super().__init__(model, config)
         self.seen: list[Parts] = []
         """What is reported of each pass, as sums, and `tokens`, their number."""
 
@@ -114,7 +114,7 @@ class PolicyLoss(nn.Module):
             old: their log-probabilities in the sampling, of the same shape; 0 in questions.
             reference: those of the first model, or None.
         """
-        config = self._config
+        config = self.settings
         found = token_log_probs(self.model, tokens, weights.shape[1], config)
         high = config.epsilon if config.epsilon_high is None else config.epsilon_high
         each, parts = policy_loss(

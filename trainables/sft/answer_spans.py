@@ -9,7 +9,7 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from trainables.common.text_ends import MARK
 from trainables.sft.rows import Message
-from trainables.sft.template import Template, TemplateError
+from trainables.sft.template import Template, TemplateError, calls_in
 
 Span = tuple[int, int]
 """First character, and the one behind the last."""
@@ -91,8 +91,10 @@ def _located(template: Template, text: str, i: int, done: int) -> Span:
     last = len(text) - _shared(text[::-1], shown[::-1])
     if i + 1 == len(messages):
         return _begin(template, text, i, done, first), len(text)
-    last = max(first, last)
-    return _begin(template, text, i, done, first), _end(template, text, last, alone)
+    begin = _begin(template, text, i, done, first)
+    if template.messages[i].get("tool_calls"):
+        return begin, _end_of_calls(template, text, i, begin)
+    return begin, _end(template, text, max(first, last), alone.rpartition(MARK)[2])
 
 
 def _begin(template: Template, text: str, i: int, done: int, first: int) -> int:
@@ -117,19 +119,36 @@ def _opening(template: Template) -> str:
     return prompt[_shared(plain, prompt) :]
 
 
-def _end(template: Template, text: str, last: int, alone: str) -> int:
+def _end(template: Template, text: str, last: int, closing: str) -> int:
     """The end of an answer whose content ends at `last`: what closes it belongs to it.
 
     Args:
         template: of the conversation.
         text: of it.
         last: end of the content.
-        alone: the conversation up to this answer, with `MARK` as its content.
+        closing: what closes the answer at the end of a conversation.
     """
-    closing = _shared(text[last:], alone.rpartition(MARK)[2])
-    tokens = template.tokenizer.get_added_vocab()
-    token = max((len(t) for t in tokens if text.startswith(t, last)), default=0)
-    return last + max(closing, token)
+    tokens, same = template.tokenizer.get_added_vocab(), _shared(text[last:], closing)
+    for token in tokens:
+        place = closing.find(token)
+        if 0 <= place < same < place + len(token):
+            same = place  # a part of a token is none
+    other = max((len(t) for t in tokens if text.startswith(t, last)), default=0)
+    return last + (same or other)
+
+
+def _end_of_calls(template: Template, text: str, i: int, begin: int) -> int:
+    """The end of calls of tools: they are as at the end of a conversation, behind any thought.
+
+    Raises:
+        TemplateError: they are not.
+    """
+    prompt, alone = template.prompt(i), template.render(template.messages[: i + 1])
+    turn = alone[_shared(prompt, alone) :]
+    for start in range(len(turn)):
+        if text.startswith(turn[start:], begin) and calls_in(template.messages[i], turn[start:]):
+            return begin + len(turn) - start
+    raise TemplateError(f"the chat template does not show where messages[{i}] ends")
 
 
 def _overlap(one: Span, other: Span) -> bool:

@@ -229,7 +229,10 @@ def _message(given: Message, column: str, name: str) -> Message:
     message["content"] = content = _text(message.get("content"), name)
     if message.get("weight", 1) not in (0, 1):
         raise _BadValueError(f"the weight of '{name}' must be 0 or 1, got {message['weight']}")
-    if not message.get("tool_calls"):
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list) or not all(isinstance(c, dict) for c in calls):
+        raise _BadValueError(f"tool_calls of '{name}' is no list of calls")
+    if not calls:
         message.pop("tool_calls", None)
         if content is None:
             raise _BadValueError(f"'{name}' must be text, got NoneType")

@@ -48,7 +48,7 @@ class Template:
             except TemplateError as e:
                 error = e
                 continue
-            if all(name in text for name in _called(form)):
+            if all(calls_in(message, text) for message in form):
                 return template
         raise error
 
@@ -115,26 +115,26 @@ def _forms(messages: Sequence[Message]) -> Iterator[list[Message]]:
 
 
 def _with_calls(message: Message, as_objects: bool, empty: str | None) -> Message:
-    calls = [_parsed(call) for call in message["tool_calls"]] if as_objects else None
-    return {
-        "content": message["content"] or empty,
-        "tool_calls": calls or message["tool_calls"],
-    }
+    calls = [_with_arguments(call, as_objects) for call in message["tool_calls"]]
+    return {"content": message["content"] or empty, "tool_calls": calls}
 
 
-def _parsed(call: Any) -> Any:
-    """A call with its arguments as an object, which OpenAI's format has as JSON."""
-    function = call.get("function", call) if isinstance(call, dict) else {}
-    if not isinstance(function.get("arguments"), str):
-        return call
+def _with_arguments(call: Message, as_object: bool) -> Message:
+    """A call with its arguments as an object, or as JSON, which they are in OpenAI's form."""
+    function = call.get("function", call)
+    arguments = function.get("arguments")
     try:
-        function = {**function, "arguments": json.loads(function["arguments"])}
+        if as_object and isinstance(arguments, str):
+            arguments = json.loads(arguments)
     except ValueError:
         return call
+    if not as_object and not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    function = {**function, "arguments": arguments}
     return {**call, "function": function} if "function" in call else function
 
 
-def _called(messages: Sequence[Message]) -> Iterator[str]:
-    for message in messages:
-        for call in message.get("tool_calls", []):
-            yield str(call.get("function", call).get("name"))
+def calls_in(message: Message, text: str) -> bool:
+    """Whether a text names the tools that a message calls."""
+    calls = message.get("tool_calls", [])
+    return all(str(call.get("function", call).get("name")) in text for call in calls)

@@ -24,6 +24,7 @@ from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.dataset import Dataset
 from trainables.causal_lm.data.tokenizer import load_pretrained, wrap_bpe
+from trainables.common.dropout import restore_dropout
 from trainables.common.lora import (
     LoRAConfig,
     has_adapter,
@@ -131,6 +132,7 @@ def save_model(
     with quiet_transformers():
         _declare_ends(model, config, dataset)
         hf.save_pretrained(folder, state_dict=weights, max_shard_size="1000TB")
+        restore_dropout(model, folder)
         save_tokenizer(config, dataset, folder)
 
 
@@ -144,6 +146,7 @@ def save_description(
     with quiet_transformers():
         _declare_ends(model, config, dataset)
         described.save_pretrained(folder)
+        restore_dropout(model, folder)
         if hf.can_generate():
             hf.generation_config.save_pretrained(folder)
         save_tokenizer(config, dataset, folder)
