@@ -1,4 +1,4 @@
-"""Training without dropout: where a loss compares a model with an earlier one, it must be itself."""
+"""Training without dropout, where a loss compares a model with itself at an earlier step."""
 
 from __future__ import annotations
 

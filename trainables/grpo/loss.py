@@ -14,6 +14,7 @@ from torch import nn
 from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.objective import next_token_logits
 from trainables.grpo.config import GRPOConfig
+from trainables.parallel.fsdp import device_of
 
 LEAST_SPREAD = 1e-4
 """Added to the standard deviation of a group."""
@@ -94,8 +95,9 @@ class PolicyLoss(TrainedLoss[GRPOConfig]):
 
     def __init__(self, model: nn.Module, config: GRPOConfig) -> None:
         super().__init__(model, config)
-        self.seen: list[Parts] = []
-        """What is reported of each pass, as sums, and `tokens`, their number."""
+        names = ("clip_share", "tokens", *(["kl"] if config.beta else []))
+        self.seen = {name: torch.zeros((), device=device_of(model)) for name in names}
+        """What is reported of the passes so far, as sums, and `tokens`, their number."""
 
     def forward(
         self,
@@ -122,7 +124,8 @@ class PolicyLoss(TrainedLoss[GRPOConfig]):
         )
         counted = weights > 0
         parts = {**parts, "tokens": torch.ones_like(weights)}
-        self.seen.append({name: (part * counted).sum() for name, part in parts.items()})
+        for name, part in parts.items():
+            self.seen[name] = self.seen[name] + (part * counted).sum()
         return (each * weights).sum()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer, models
 
 from trainables.causal_lm.data.tokenizer import END, Encoder, load_pretrained, train_bpe
@@ -65,7 +66,7 @@ class Tokens:
     """
 
     ids: Rows
-    counted: Rows
+    counted: npt.NDArray[np.bool_]
     prompt: list[int]
 
 
@@ -165,7 +166,7 @@ def _encode(rendered: Rendered, encoder: Encoder) -> Tokens:
     return Tokens(np.array(ids, dtype=np.int64), counted, list(prompt))
 
 
-def _counted(offsets: list[tuple[int, int]], parts: list[Segment]) -> Rows:
+def _counted(offsets: list[tuple[int, int]], parts: list[Segment]) -> npt.NDArray[np.bool_]:
     """Whether each token lies in an answer, also in part; offsets are of characters."""
     places = np.array(offsets, dtype=np.int64).reshape(-1, 2)
     counted = np.zeros(len(places), dtype=np.bool_)

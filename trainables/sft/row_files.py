@@ -11,7 +11,6 @@ import io
 import json
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,8 +49,10 @@ def folder_files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.arrow")) if (folder / "state.json").is_file() else []
 
 
-def _open(path: Path) -> AbstractContextManager[IO[bytes]]:
-    return gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
+def _open(path: Path) -> IO[bytes]:
+    opener: Any = gzip.open if path.suffix == ".gz" else open
+    found: IO[bytes] = opener(path, "rb")
+    return found
 
 
 def _lines(path: Path) -> Iterator[Placed]:

@@ -67,7 +67,9 @@ def test_samples_follow_the_distribution(cache: Path) -> None:
     _, model, data = started(cache)
     count = 4000
     with masked_attention(model):
-        found = sample(model, [[1, 2]] * count, frozenset([data.end]), 1.0, noise(0, 1, range(count), 1, 1))
+        found = sample(
+            model, [[1, 2]] * count, frozenset([data.end]), 1.0, noise(0, 1, range(count), 1, 1)
+        )
         logits = model(input_ids=torch.tensor([[1, 2]])).logits[0, -1]
     expected = logits.detach().softmax(-1)
     seen = torch.bincount(found.ids[:, 0], minlength=len(expected)) / count

@@ -13,7 +13,7 @@ from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.common.cross_entropy import linear_cross_entropy
 from trainables.common.lora import scale_by_tensors
-from trainables.parallel.fsdp import blocks_of
+from trainables.parallel.fsdp import blocks_of, device_of
 from trainables.runtime.compiled_code import keep_compiled
 
 COMPILED_FROM = 10_000_000
@@ -21,6 +21,8 @@ COMPILED_FROM = 10_000_000
 
 
 M = TypeVar("M", bound=BaseModel)
+MOST_SHAPES = 64
+"""Batches have fewer shapes: some widths, of full micro-batches and of the rest."""
 C = TypeVar("C", bound=CausalLMConfig)
 _SHAPES = ("sequence_length", "batch_size", "micro_batch_size", "group_size", "max_new_tokens")
 
@@ -39,11 +41,14 @@ class TrainedLoss(nn.Module, Generic[C]):
     def __init__(self, model: nn.Module, config: C) -> None:
         super().__init__()
         self.model = model
-        self.settings = _with_tensors(config, next(model.parameters()).device)
+        self.settings = _with_tensors(config, device_of(model))
         self._shape = tuple(getattr(config, name, None) for name in (*_SHAPES, "dtype"))
 
     def compile(self, *given: Any, **others: Any) -> None:
         """Compile `forward`, or take over what an earlier trial of the same shape compiled."""
+        from torch._dynamo import config as dynamo
+
+        dynamo.recompile_limit = MOST_SHAPES
         scale_by_tensors(self.model)
         keep_compiled((type(self), str(self.model), self._shape))
         super().compile(*given, **others)

@@ -287,7 +287,8 @@ def training_logits(
 
     With experts, that 0 has the gradient of the loss that balances their use over the batch.
     """
-    if config.experts is None or not config.experts.balance:
+    weight: float | torch.Tensor = config.experts.balance if config.experts is not None else 0.0
+    if config.experts is None or (isinstance(weight, float) and weight == 0):
         return next_token_logits(model, inputs, config, positions), 0.0
     with router_logits(model) as routed:
         logits = next_token_logits(model, inputs, config, positions)
