@@ -17,6 +17,7 @@ def disable_dropout(model: nn.Module) -> None:
     configuration, which is written as it was: see `restore_dropout`.
     """
     hf: Any = model
+    module: Any
     for module in model.modules():
         if "Dropout" in type(module).__name__ and hasattr(module, "p"):
             module.p = 0.0
