@@ -7,6 +7,8 @@ each part on the installed classes, and that no other is used.
 PRIVATE: dict[str, str] = {
     # causal_lm/model/fast_path.py asks whether a model's attention is its own.
     "transformers:PreTrainedConfig._attn_implementation": "attribute",
+    # causal_lm/model/compilation.py lets a loss be compiled for all shapes of batches.
+    "torch._dynamo.config:recompile_limit": "attribute",
     # common/communication/exchange.py asks how long a rank waited for gradients.
     "torch.nn.parallel:DistributedDataParallel._get_ddp_logging_data": "(self)",
     "torch.nn.parallel:DistributedDataParallel._set_ddp_runtime_logging_sample_rate": (

@@ -32,6 +32,8 @@ class CausalLMConfig(ShapeConfig):
 
     task: ClassVar[str] = "trainables.causal_lm.task:TextTask.open"
     """Full name of the function that opens the data of a configuration."""
+    has_dropout: ClassVar[bool] = True
+    """Whether the training steps use the dropout that the model's configuration has."""
 
     model_name_or_path: str | None = Field(
         None,

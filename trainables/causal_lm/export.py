@@ -15,7 +15,7 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.dataset import Dataset, Tokens
 from trainables.causal_lm.data.tokenizer import backend_tokenizer
-from trainables.causal_lm.model.model import load_merged, save_model, saved_tokenizer
+from trainables.causal_lm.model.model import load_merged, open_tokenizer, save_model
 from trainables.causal_lm.task import task_of
 
 TEXT = (
@@ -79,7 +79,7 @@ def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:
 def _sample(dataset: Dataset, config: CausalLMConfig) -> TokenSample:
     encoder = backend_tokenizer(config.tokenizer_from, dataset.tokenizer_file)
     ids = tuple(encoder.encode(TEXT, add_special_tokens=False).ids)
-    tokenizer = saved_tokenizer(config, dataset)
+    tokenizer = open_tokenizer(config, dataset)
     try:
         prompt = tokenizer.apply_chat_template(
             list(CONVERSATION), tokenize=False, add_generation_prompt=True

@@ -36,6 +36,7 @@ from trainables.checkpointing.saver import DeferredWrite, in_parallel
 from trainables.checkpointing.training_state import copy_weights
 from trainables.client import Rows
 from trainables.common.data_sampler import Sampler
+from trainables.common.dropout import disable_dropout
 from trainables.common.lora import add_adapter, copy_adapter, write_adapter
 from trainables.common.precision import LossScaler, compute_dtype
 from trainables.common.sharded_model import copy_model
@@ -114,6 +115,8 @@ class Run:
         self.sampler = Sampler(
             self.task.size, config.batch_size, worker.seed, worker.mesh.dp_rank, worker.mesh.dp_size
         )
+        if not config.has_dropout:
+            disable_dropout(self.model)
         if config.activation_checkpointing:
             recompute_activations(self.model)
         self._flops = step_flops(self.model, config) if worker.device.type == "cuda" else 0.0

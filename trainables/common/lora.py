@@ -131,6 +131,16 @@ def saved_lora(folder: Path) -> LoRAConfig:
     )
 
 
+def scale_by_tensors(model: nn.Module) -> None:
+    """Scale adapters by tensors: numbers would be constants of compiled code."""
+    import torch
+
+    for module in model.modules():
+        if isinstance(scaling := getattr(module, "scaling", None), dict):
+            device = next(module.parameters()).device
+            scaling.update({n: torch.tensor(float(s), device=device) for n, s in scaling.items()})
+
+
 def load_adapter(model: nn.Module, lora: LoRAConfig, folder: Path) -> None:
     """Add the adapter of a folder to its base, in place; `lora` may have another alpha or dropout.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import nn
 from torch.nn import functional as F
 
+from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.objective import training_logits
 from trainables.distill.config import DistillConfig
 
@@ -15,12 +15,8 @@ LEAST = 1e-6
 """Probability of the other tokens; what float16 leaves of it is no more exact."""
 
 
-class DistillationLoss(nn.Module):
+class DistillationLoss(TrainedLoss[DistillConfig]):
     """Mean loss of a batch: what is compiled, and what data parallelism wraps."""
-
-    def __init__(self, model: nn.Module, config: DistillConfig) -> None:
-        super().__init__()
-        self.model, self._config = model, config
 
     def forward(
         self,
@@ -37,7 +33,7 @@ class DistillationLoss(nn.Module):
             ids: the teacher's most probable next tokens, int64 [batch, length, top_k].
             log_probs: of them, float32 of the same shape.
         """
-        config = self._config
+        config = self.settings
         logits, balance = training_logits(self.model, tokens[:, :-1], config, positions)
         loss = distillation_loss(
             logits,

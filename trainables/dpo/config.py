@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -10,7 +11,7 @@ from pydantic import Field, model_validator
 
 from trainables.sft.config import TunedConfig
 from trainables.sft.data_config import GENERATED_HELP, AnswersConfig, RowsConfig
-from trainables.sft.rows import BadRow, Row, read_rows
+from trainables.sft.rows import BadRow, Columns, Conversation, Row, read_rows, without_weight
 
 
 class PairsConfig(RowsConfig):
@@ -30,19 +31,17 @@ class PairsConfig(RowsConfig):
 
     def rows(self, files: list[Path]) -> Iterator[Row]:
         """The preferred answer of each question, followed by the rejected one."""
-        split_by = [self.split_by] if self.split_by else []
         each = (
-            read_rows(files, [self.question, answer, *split_by], None)
+            read_rows(files, Columns(self.question, answer, unit=self.split_by))
             for answer in (self.chosen, self.rejected)
         )
-        for chosen, rejected in zip(*each, strict=True):
-            yield chosen
-            yield BadRow(_same(chosen)) if _answer(chosen) == _answer(rejected) else rejected
+        for pair in zip(*each, strict=True):
+            yield from _pair(*pair)
 
     @property
-    def most_answers(self) -> int | None:
-        """Answers to use at most; None: all."""
-        return None if self.max_rows is None else 2 * self.max_rows
+    def answers_of_row(self) -> int:
+        """Two: they are used together, or not at all."""
+        return 2
 
     def as_answers(self) -> AnswersConfig:
         """The questions with their preferred answers."""
@@ -51,14 +50,23 @@ class PairsConfig(RowsConfig):
         return AnswersConfig.model_validate({**given, **made})
 
 
-def _answer(row: Row) -> str | None:
-    return None if isinstance(row, BadRow) else row.messages[-1]["content"]
+def _pair(chosen: Row, rejected: Row) -> tuple[Row, Row]:
+    """Two answers; what they have in common is no part of them."""
+    if isinstance(chosen, BadRow) or isinstance(rejected, BadRow):
+        return chosen, rejected
+    pairs = enumerate(zip(chosen.messages, rejected.messages, strict=False))
+    least = min(len(chosen.messages), len(rejected.messages))
+    same = next((i for i, (one, other) in pairs if one != other), least)
+    if same == least:
+        problem = f"{chosen.place}: the preferred and the rejected answer are the same"
+        return chosen, BadRow(problem)
+    return _behind(chosen, same), _behind(rejected, same)
 
 
-def _same(row: Row) -> str:
-    if isinstance(row, BadRow):
-        return row.problem
-    return f"{row.place}: the preferred and the rejected answer are the same"
+def _behind(row: Conversation, count: int) -> Conversation:
+    """A row whose first messages do not count."""
+    first, rest = row.messages[:count], row.messages[count:]
+    return replace(row, messages=(*without_weight(first), *rest))
 
 
 class DPOConfig(TunedConfig):

@@ -6,16 +6,13 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
+from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.objective import next_token_logits
 from trainables.dpo.config import DPOConfig
 
 
-class PreferenceLoss(nn.Module):
+class PreferenceLoss(TrainedLoss[DPOConfig]):
     """Mean loss of pairs: what data parallelism wraps."""
-
-    def __init__(self, model: nn.Module, config: DPOConfig) -> None:
-        super().__init__()
-        self.model, self._config = model, config
 
     def forward(
         self, tokens: torch.Tensor, counted: torch.Tensor, reference: torch.Tensor
@@ -28,8 +25,8 @@ class PreferenceLoss(nn.Module):
             counted: whether the next token is of an answer, bool [2 * pairs, length].
             reference: log-probability of each answer by the first model, [2 * pairs].
         """
-        found = answer_log_probs(self.model, tokens, counted, self._config)
-        return preference_losses(found - reference, counted.sum(dim=1), self._config).mean()
+        found = answer_log_probs(self.model, tokens, counted, self.settings)
+        return preference_losses(found - reference, counted.sum(dim=1), self.settings).mean()
 
 
 def answer_log_probs(

@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tokenizers import Tokenizer
 from torch import nn
 
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from trainables.base import Split
-from trainables.causal_lm.data.tokenizer import backend_tokenizer
+from trainables.causal_lm.model.model import open_tokenizer
 from trainables.causal_lm.model.objective import autocast, masked_attention
 from trainables.causal_lm.task import EVAL_BATCH, spread
 from trainables.common.data_sampler import shares
+from trainables.common.text_ends import text_ends
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.rewards import Sample, rewards_of
 from trainables.grpo.rollout import Completions, noise, sample
@@ -48,7 +48,12 @@ class Answers:
         prompts = [q["prompt"] for q in questions]
         with autocast(self.config, device_of(model)), masked_attention(model):
             found = sample(
-                model, prompts, self.dataset.end, self.config.temperature, numbers, greedy
+                model,
+                prompts,
+                text_ends(model, self._tokenizer),
+                self.config.temperature,
+                numbers,
+                greedy,
             )
         model.train(training)
         return found
@@ -57,7 +62,7 @@ class Answers:
         self, questions: list[Question], found: Completions, samples: int
     ) -> dict[str, list[float]]:
         """Each reward of each completion, without its weight."""
-        texts = self._tokenizer.decode_batch(found.texts(), skip_special_tokens=True)
+        texts = self._tokenizer.batch_decode(found.texts(), skip_special_tokens=True)
         every = (q for q in questions for _ in range(samples))
         given = [Sample(q["question"], q["answer"], t) for q, t in zip(every, texts, strict=True)]
         return rewards_of(given, self.config.rewards)
@@ -138,5 +143,5 @@ class Answers:
         return {}
 
     @cached_property
-    def _tokenizer(self) -> Tokenizer:
-        return backend_tokenizer(self.config.tokenizer_from, self.dataset.tokenizer_file)
+    def _tokenizer(self) -> Any:
+        return open_tokenizer(self.config, self.dataset)

@@ -11,8 +11,10 @@ from typing import Literal
 import torch
 from torch import nn
 
+from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.objective import next_token_logits
 from trainables.grpo.config import GRPOConfig
+from trainables.parallel.fsdp import device_of
 
 LEAST_SPREAD = 1e-4
 """Added to the standard deviation of a group."""
@@ -88,14 +90,14 @@ def policy_loss(
     return loss, parts
 
 
-class PolicyLoss(nn.Module):
+class PolicyLoss(TrainedLoss[GRPOConfig]):
     """The weighted sum of the tokens' losses: what data parallelism wraps."""
 
     def __init__(self, model: nn.Module, config: GRPOConfig) -> None:
-        super().__init__()
-        self.model, self._config = model, config
-        self.seen: list[Parts] = []
-        """What is reported of each pass, as sums, and `tokens`, their number."""
+        super().__init__(model, config)
+        names = ("clip_share", "tokens", *(["kl"] if config.beta else []))
+        self.seen = {name: torch.zeros((), device=device_of(model)) for name in names}
+        """What is reported of the passes so far, as sums, and `tokens`, their number."""
 
     def forward(
         self,
@@ -114,7 +116,7 @@ class PolicyLoss(nn.Module):
             old: their log-probabilities in the sampling, of the same shape; 0 in questions.
             reference: those of the first model, or None.
         """
-        config = self._config
+        config = self.settings
         found = token_log_probs(self.model, tokens, weights.shape[1], config)
         high = config.epsilon if config.epsilon_high is None else config.epsilon_high
         each, parts = policy_loss(
@@ -122,7 +124,8 @@ class PolicyLoss(nn.Module):
         )
         counted = weights > 0
         parts = {**parts, "tokens": torch.ones_like(weights)}
-        self.seen.append({name: (part * counted).sum() for name, part in parts.items()})
+        for name, part in parts.items():
+            self.seen[name] = self.seen[name] + (part * counted).sum()
         return (each * weights).sum()
 
 

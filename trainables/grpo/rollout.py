@@ -66,7 +66,7 @@ def noise(seed: int, step: int, questions: Sequence[int], samples: int, tokens: 
 def sample(
     model: nn.Module,
     prompts: Sequence[Sequence[int]],
-    end: int,
+    ends: frozenset[int],
     temperature: float,
     numbers: Noise,
     greedy: npt.NDArray[np.bool_] | None = None,
@@ -76,7 +76,7 @@ def sample(
     Args:
         model: in evaluation mode, with an attention that takes masks.
         prompts: token ids of each.
-        end: the token that ends a completion.
+        ends: tokens that end a completion.
         temperature: divides the logits.
         numbers: of `noise`, [prompts * samples, tokens]: each picks a token by the inverse of the
             distribution function.
@@ -101,8 +101,8 @@ def sample(
         return ids
 
     samples = len(numbers) // len(prompts)
-    ids = decode(model, prompts, frozenset([end]), numbers.shape[1], choose, samples)
-    is_end = ids == end
+    ids = decode(model, prompts, ends, numbers.shape[1], choose, samples)
+    is_end = torch.isin(ids, torch.tensor(sorted(ends), device=device))
     ended = is_end.any(dim=1)
     lengths = torch.where(ended, is_end.int().argmax(dim=1) + 1, ids.shape[1])
     return Completions(

@@ -182,9 +182,9 @@ class GRPOTask:
         """Means over the steps since the last call, and over the tokens of all ranks."""
         found = {name: sum(values) / len(values) for name, values in self._seen.items()}
         self._seen.clear()
-        seen, names = self._loss.seen, list(self._loss.seen[0])
-        sums = {name: sum(float(parts[name]) for parts in seen) for name in names}
-        seen.clear()
+        seen = self._loss.seen
+        names, sums = list(seen), {name: float(value) for name, value in seen.items()}
+        self._loss.seen = {name: torch.zeros_like(value) for name, value in seen.items()}
         sums = worker.sum({**sums, "entropy": self._entropy, "sampled": self._sampled})
         self._entropy = self._sampled = 0.0
         found["entropy"] = sums["entropy"] / sums["sampled"]

@@ -22,6 +22,8 @@ import torch
 from torch.nn.modules import module
 from torch.optim import optimizer
 
+from trainables.runtime import compiled_code
+
 
 @dataclass(frozen=True)
 class Setting:
@@ -156,8 +158,7 @@ def restored_global_state() -> Iterator[None]:
                 if SETTINGS[name].read() != value:
                     SETTINGS[name].write(value)
             _end(set(active_children()) - children)
-            if "torch._dynamo" in sys.modules:
-                torch.compiler.reset()  # compiled code holds on to models
+            compiled_code.end_trial()
 
 
 def _end(left: set[Any]) -> None:

@@ -1,4 +1,4 @@
-"""Conversations as token ids, by the chat template of the tokenizer."""
+"""Conversations as text, by the chat template of the tokenizer, and as token ids."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer, models
 
 from trainables.causal_lm.data.tokenizer import END, Encoder, load_pretrained, train_bpe
 from trainables.client import Rows
+from trainables.common.text_ends import turn_end
+from trainables.sft.answer_spans import Span, answer_spans
 from trainables.sft.rows import BadRow, Conversation, Message, no_room
+from trainables.sft.template import Template, TemplateError
 
 TEMPLATE = (
     "{% for message in messages %}"
@@ -21,7 +25,6 @@ TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
 )
 """Of tokenizers that have none: each message behind a line with its role."""
-_NO_PREFIX = "the tokenizer's chat template does not put answers behind their prompts"
 
 
 @dataclass(frozen=True)
@@ -33,56 +36,88 @@ class Segment:
 
 
 @dataclass(frozen=True)
+class Rendered:
+    """A conversation as text.
+
+    Attributes:
+        parts: of the text, in order.
+        prompt: what the model is given when it writes the last answer.
+        end: the token that closes an answer; None: the template has none.
+    """
+
+    parts: list[Segment]
+    prompt: str
+    end: str | None
+
+    @property
+    def text(self) -> str:
+        """All parts."""
+        return "".join(part.text for part in self.parts)
+
+
+@dataclass(frozen=True)
 class Tokens:
     """A conversation.
 
     Attributes:
         ids: int64 [tokens].
         counted: bool [tokens], whether the token belongs to an answer.
-        prompt: number of tokens before the last answer.
+        prompt: token ids of `Rendered.prompt`.
     """
 
     ids: Rows
-    counted: Rows
-    prompt: int
+    counted: npt.NDArray[np.bool_]
+    prompt: list[int]
 
 
-@dataclass(frozen=True)
 class Chat:
-    """Renders conversations; `template` is the tokenizer's own, or `TEMPLATE`."""
+    """Renders conversations by the chat template of a tokenizer of `transformers`."""
 
-    tokenizer: Any
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+        self._end = turn_end(tokenizer)
 
     @property
     def template(self) -> str:
         """The chat template in use."""
-        return str(self.tokenizer.chat_template)
+        return str(self._tokenizer.chat_template)
 
-    def segments(self, messages: Sequence[Message]) -> list[Segment] | str:
-        """The text of a conversation in parts, or why it cannot be cut in parts.
+    def render(
+        self, messages: Sequence[Message], tools: list[dict[str, Any]] | None = None
+    ) -> Rendered | str:
+        """A conversation as text, or why its template cannot render it.
 
-        Prompts and answers are rendered as they are when the model answers.
+        Args:
+            messages: with `weight: 0` where an answer does not count.
+            tools: that the template describes.
         """
-        parts: list[Segment] = []
-        done = ""
-        for i, message in enumerate(messages):
-            if message["role"] != "assistant":
-                continue
-            prompt = self._render(messages[:i], add_generation_prompt=True)
-            whole = self._render(messages[: i + 1], add_generation_prompt=False)
-            if not (prompt.startswith(done) and whole.startswith(prompt)):
-                return _NO_PREFIX
-            parts.append(Segment(prompt[len(done) :], is_answer=False))
-            parts.append(Segment(whole[len(prompt) :], is_answer=True))
-            done = whole
-        return parts
+        try:
+            template = Template.of(self._tokenizer, messages, tools)
+            text = template.render(template.messages)
+            spans = answer_spans(template, text)
+            last = max(i for i, m in enumerate(template.messages) if m["role"] == "assistant")
+            prompt = template.prompt(last)
+        except TemplateError as e:
+            return str(e)
+        return Rendered(list(_parts(text, spans)), prompt, self._end)
 
-    def _render(self, messages: Sequence[Message], *, add_generation_prompt: bool) -> str:
-        return str(
-            self.tokenizer.apply_chat_template(
-                list(messages), tokenize=False, add_generation_prompt=add_generation_prompt
-            )
-        )
+    def segments(
+        self, messages: Sequence[Message], tools: list[dict[str, Any]] | None = None
+    ) -> list[Segment] | str:
+        """The parts of `render`."""
+        found = self.render(messages, tools)
+        return found if isinstance(found, str) else found.parts
+
+
+def _parts(text: str, spans: list[Span]) -> Iterator[Segment]:
+    done = 0
+    for begin, end in spans:
+        if begin > done:
+            yield Segment(text[done:begin], is_answer=False)
+        yield Segment(text[begin:end], is_answer=True)
+        done = end
+    if done < len(text):
+        yield Segment(text[done:], is_answer=False)
 
 
 def open_chat(model: str | None) -> Chat:
@@ -98,24 +133,48 @@ def open_chat(model: str | None) -> Chat:
     return Chat(tokenizer)
 
 
-def train_tokenizer(talks: Iterable[list[Segment]], vocab_size: int) -> Encoder:
+def train_tokenizer(talks: Iterable[Rendered], vocab_size: int) -> Encoder:
     """A byte-level BPE of rendered conversations."""
-    texts = ("".join(s.text for s in segments).replace(END, "") for segments in talks)
-    return train_bpe(texts, vocab_size)
+    return train_bpe((talk.text.replace(END, "") for talk in talks), vocab_size)
 
 
 def encode(
-    talks: Sequence[tuple[Conversation, list[Segment]]], encoder: Encoder, most: int
+    talks: Iterable[tuple[Conversation, Rendered]], encoder: Encoder, most: int
 ) -> Iterator[tuple[Conversation, Tokens] | BadRow]:
     """Token ids of conversations; those of more than `most` tokens are bad rows."""
-    for talk, segments in talks:
-        found = [encoder.tokenizer.encode(s.text, add_special_tokens=False).ids for s in segments]
-        for ids, segment in zip(found, segments, strict=True):
-            if segment.is_answer and encoder.end not in ids:
-                ids.append(encoder.end)
-        counts = [np.full(len(ids), s.is_answer) for ids, s in zip(found, segments, strict=True)]
-        every = np.array([token for part in found for token in part], dtype=np.int64)
-        if len(every) > most:
-            yield BadRow(f"{talk.place}: {no_room(str(len(every)), most)}")
+    for talk, rendered in talks:
+        tokens = _encode(rendered, encoder)
+        if len(tokens.ids) > most:
+            yield BadRow(f"{talk.place}: {no_room(str(len(tokens.ids)), most)}")
         else:
-            yield talk, Tokens(every, np.concatenate(counts), len(every) - len(found[-1]))
+            yield talk, tokens
+
+
+def _encode(rendered: Rendered, encoder: Encoder) -> Tokens:
+    """The text is encoded at once, as `transformers` does: its parts alone have other tokens.
+
+    A last answer without a token that ends it gets the end of a text.
+    """
+    found = encoder.tokenizer.encode(rendered.text, add_special_tokens=False)
+    ids, counted = list(found.ids), _counted(found.offsets, rendered.parts)
+    ends = {encoder.end, encoder.tokenizer.token_to_id(rendered.end or "")}
+    last = len(ids) - int(np.argmin(counted[::-1])) if not counted.all() else 0
+    if rendered.parts[-1].is_answer and ends.isdisjoint(ids[last:]):
+        ids.append(encoder.end)
+        counted = np.append(counted, True)
+    prompt = encoder.tokenizer.encode(rendered.prompt, add_special_tokens=False).ids
+    return Tokens(np.array(ids, dtype=np.int64), counted, list(prompt))
+
+
+def _counted(offsets: list[tuple[int, int]], parts: list[Segment]) -> npt.NDArray[np.bool_]:
+    """Whether each token lies in an answer, also in part; offsets are of characters."""
+    places = np.array(offsets, dtype=np.int64).reshape(-1, 2)
+    counted = np.zeros(len(places), dtype=np.bool_)
+    begin = 0
+    for part in parts:
+        end = begin + len(part.text)
+        inside = np.flatnonzero((places[:, 1] > begin) & (places[:, 0] < end))
+        if part.is_answer and len(inside):
+            counted[inside[0] : inside[-1] + 1] = True
+        begin = end
+    return counted

@@ -79,6 +79,7 @@ class SFTConfig(RowsTrainedConfig):
 class TunedConfig(RowsTrainedConfig):
     """Hyperparameters of a training that changes a model which answers already."""
 
+    has_dropout: ClassVar[bool] = False
     start_key: ClassVar[str] = "sft"
     start_kind: ClassVar[type[CausalLMConfig]] = SFTConfig
 
@@ -99,6 +100,11 @@ class TunedConfig(RowsTrainedConfig):
             raise ValueError(
                 "it changes a model that answers: set model_name_or_path to a fine-tuned one, or"
                 " sft"
+            )
+        if self.lora is not None and self.lora.dropout:
+            raise ValueError(
+                "lora.dropout has no effect: the model is compared with itself, without dropout;"
+                " remove it"
             )
         return self
 
@@ -131,5 +137,6 @@ def _bad_rows(config: RowsTrainedConfig) -> list[str]:
     most = config.sequence_length + 1
     key = json.dumps([data.model_dump(), times, str(tokenizer), most])
     if key not in _CHECKED:
-        _CHECKED[key] = problem_of(data.rows(files), tokenizer, most, skip=data.skips_bad)
+        skip = data.on_bad_data == "skip"
+        _CHECKED[key] = problem_of(data.rows(files), tokenizer, most, skip=skip)
     return _CHECKED[key]

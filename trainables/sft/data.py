@@ -14,12 +14,13 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -35,7 +36,7 @@ from trainables.causal_lm.data_config import not_default
 from trainables.causal_lm.model.objective import to_device
 from trainables.client import Rows
 from trainables.common.shared_folder import publish
-from trainables.sft.chat import Chat, Segment, Tokens, encode, open_chat, train_tokenizer
+from trainables.sft.chat import Chat, Rendered, Tokens, encode, open_chat, train_tokenizer
 from trainables.sft.data_config import RowsConfig
 from trainables.sft.docstrings import MAX_ROWS, write_docstrings
 from trainables.sft.generated import GENERATED, GENERATED_VERSION, write_generated
@@ -45,10 +46,12 @@ from trainables.sft.start import StartConfig
 
 SHAPES = 8
 """Lengths to which compiled batches of separate conversations are cut: each is compiled."""
-VERSION = 1
+VERSION = 2
 """Version of the packing; raise it with any change of code that changes the arrays."""
 Flags = npt.NDArray[np.bool_]
-Talk = tuple[Conversation, list[Segment]]
+T = TypeVar("T")
+log = logging.getLogger(__name__)
+Talk = tuple[Conversation, Rendered]
 
 
 @dataclass(frozen=True)
@@ -184,11 +187,19 @@ class _BadRows:
     skip: bool
     problems: list[str] = field(default_factory=list)
 
-    def add(self, row: BadRow) -> None:
-        """Leave a row out, or refuse it."""
-        if not self.skip:
-            raise UserError(f"{row.problem}; {REPAIR}")
-        self.problems.append(row.problem)
+    def leave_out(self, rows: Iterable[T | BadRow], size: int) -> Iterator[T]:
+        """The good ones of rows; of each `size` in turn all, or none.
+
+        Raises:
+            UserError: one is bad, and is not to be skipped.
+        """
+        left = iter(rows)
+        while group := list(itertools.islice(left, size)):
+            problems = [row.problem for row in group if isinstance(row, BadRow)]
+            if problems and not self.skip:
+                raise UserError(f"{problems[0]}; {REPAIR}")
+            self.problems.extend(problems[:1])
+            yield from (row for row in group if not isinstance(row, BadRow) and not problems)
 
 
 def _build(
@@ -199,16 +210,20 @@ def _build(
     chat: Chat,
     encoder: Encoder | None,
 ) -> None:
-    bad = _BadRows(data.skips_bad)
-    talks = itertools.islice(_talks(data, files, chat, bad), data.most_answers)
-    parts = _by_split(list(talks), named=data.splits == "file_names")
+    bad, size = _BadRows(data.on_bad_data == "skip"), data.answers_of_row
+    most = None if data.max_rows is None else size * data.max_rows
+    talks = list(itertools.islice(bad.leave_out(_talks(data, files, chat), size), most))
+    unread = sorted({name for talk, _ in talks for name in talk.unread})
+    if unread and data.source == "files":
+        log.warning("data: columns that are not read: %s", ", ".join(unread))
+    parts = _by_split(talks, named=data.splits == "file_names")
     if encoder is None:
         vocab_size = int(settings["tokenizer"].split()[1])
-        encoder = train_tokenizer((cut for _, cut in parts[Split.TRAIN]), vocab_size)
+        encoder = train_tokenizer((rendered for _, rendered in parts[Split.TRAIN]), vocab_size)
         encoder.tokenizer.save(str(folder / "tokenizer.json"))
     length, counts = int(settings["sequence_length"]), {}
     for split in Split:
-        rows = list(_encoded(parts[split], encoder, length + 1, bad))
+        rows = list(bad.leave_out(encode(parts[split], encoder, length + 1), size))
         if not rows:
             raise UserError(f"data: no row of the {split} split can be used; give more rows")
         packed = settings["packing"] == "documents" and split is Split.TRAIN
@@ -220,16 +235,16 @@ def _build(
     (folder / "meta.json").write_text(json.dumps({**meta, "skipped": bad.problems}, indent=1))
 
 
-def _talks(data: RowsConfig, files: list[Path], chat: Chat, bad: _BadRows) -> Iterator[Talk]:
+def _talks(data: RowsConfig, files: list[Path], chat: Chat) -> Iterator[Talk | BadRow]:
     for file in files:
         split = split_named(file) if data.splits == "file_names" else None
         for row in data.rows([file]):
             if isinstance(row, BadRow):
-                bad.add(row)
-            elif isinstance(cut := chat.segments(row.messages), str):
-                bad.add(BadRow(f"{row.place}: {cut}"))
+                yield row
+            elif isinstance(rendered := chat.render(row.messages, row.tools), str):
+                yield BadRow(f"{row.place}: {rendered}")
             else:
-                yield (row if split is None else replace(row, unit=split)), cut
+                yield (row if split is None else replace(row, unit=split)), rendered
 
 
 def _by_split(talks: list[Talk], *, named: bool) -> dict[Split, list[Talk]]:
@@ -242,16 +257,6 @@ def _by_split(talks: list[Talk], *, named: bool) -> dict[Split, list[Talk]]:
         split: [t for t, unit in zip(talks, units, strict=True) if splits[unit] is split]
         for split in Split
     }
-
-
-def _encoded(
-    talks: list[Talk], encoder: Encoder, most: int, bad: _BadRows
-) -> Iterator[tuple[Conversation, Tokens]]:
-    for found in encode(talks, encoder, most):
-        if isinstance(found, BadRow):
-            bad.add(found)
-        else:
-            yield found
 
 
 def _write(
@@ -293,6 +298,5 @@ def _write_questions(file: Path, rows: list[tuple[Conversation, Tokens]]) -> Non
     with open(file, "w") as lines:
         for talk, tokens in rows:
             asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
-            prompt = tokens.ids[: tokens.prompt].tolist()
-            line = {"question": asked, "answer": talk.messages[-1]["content"], "prompt": prompt}
+            line = {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}
             lines.write(json.dumps(line) + "\n")

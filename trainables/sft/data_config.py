@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import glob
-import os
 from abc import abstractmethod
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from trainables.causal_lm.data_config import SPLITS, Globs, Splits
 from trainables.sft.generated import GENERATED
-from trainables.sft.rows import Row, read_rows
+from trainables.sft.row_files import folder_files
+from trainables.sft.rows import Columns, Row, read_rows
 
 GENERATED_HELP = (
     "arithmetic: sums; countdown: a number to be made from others; sorting: numbers to be put in"
@@ -38,9 +38,12 @@ class RowsConfig(BaseModel):
     )
     paths: Globs = Field(
         default_factory=list,
-        description="files: a glob or a list of globs of .parquet and .jsonl files",
+        description="files: a glob or a list of globs of .parquet, .jsonl, .json, .csv and .tsv"
+        " files (all but the first also with .gz), and of folders of datasets' save_to_disk",
     )
-    question: str = Field("question", description="column of the questions")
+    question: str = Field(
+        "question", description="column of the questions: texts, or lists of messages"
+    )
     split_by: str | None = Field(
         None,
         description="column whose equal values stay in one split; null: the question (of a"
@@ -49,6 +52,11 @@ class RowsConfig(BaseModel):
     splits: Splits = Field("digest", description=f"files: {SPLITS}")
     max_rows: int | None = Field(
         None, gt=0, description="rows to use at most; null: 6,000 that are made, all of files"
+    )
+    on_bad_data: Literal["fail", "skip"] = Field(
+        "fail",
+        description="reaction to a row that cannot be read or rendered, has an empty answer or more"
+        " than sequence_length tokens; skip lists them in the log and in the cache's meta.json",
     )
 
     @model_validator(mode="after")
@@ -66,14 +74,9 @@ class RowsConfig(BaseModel):
         return True
 
     @property
-    def most_answers(self) -> int | None:
-        """Answers to use at most; None: all."""
-        return self.max_rows
-
-    @property
-    def skips_bad(self) -> bool:
-        """Whether rows that cannot be used are left out."""
-        return False
+    def answers_of_row(self) -> int:
+        """Answers that a row has, one behind the other: they are used together, or not at all."""
+        return 1
 
     @abstractmethod
     def rows(self, files: list[Path]) -> Iterator[Row]:
@@ -82,7 +85,9 @@ class RowsConfig(BaseModel):
     def files(self) -> list[Path]:
         """The files that match, in a fixed order."""
         every = (glob.glob(str(Path(p).expanduser()), recursive=True) for p in self.paths)
-        return sorted({Path(file) for found in every for file in found if os.path.isfile(file)})
+        found = {Path(path) for paths in every for path in paths}
+        saved = {file for path in found if path.is_dir() for file in folder_files(path)}
+        return sorted(saved | {path for path in found if path.is_file()})
 
 
 class AnswersConfig(RowsConfig):
@@ -95,28 +100,16 @@ class AnswersConfig(RowsConfig):
         description="docstrings: what functions, classes and modules of this machine's Python"
         f" standard library do; {GENERATED_HELP}",
     )
-    answer: str = Field("answer", description="column of the answers")
+    answer: str = Field("answer", description="column of the answers: texts, or lists of messages")
     messages: str | None = Field(
         None,
-        description="column of conversations, lists of {role, content}, in place of question and"
-        " answer; every message of the assistant is an answer",
-    )
-    on_bad_data: Literal["fail", "skip"] = Field(
-        "fail",
-        description="reaction to a row that cannot be read, has an empty answer or more than"
-        " sequence_length tokens; skip lists them in the log and in the cache's meta.json",
+        description="column of conversations, lists of {role, content} or {from, value}, in place"
+        " of question and answer; every message of the assistant is an answer, but with weight: 0",
     )
 
     def _is_plain(self) -> bool:
         return self.messages is None
 
-    @property
-    def skips_bad(self) -> bool:
-        """Whether rows that cannot be used are left out."""
-        return self.on_bad_data == "skip"
-
     def rows(self, files: list[Path]) -> Iterator[Row]:
         """The rows of files, in order."""
-        wanted = [self.messages] if self.messages else [self.question, self.answer]
-        split_by = [self.split_by] if self.split_by else []
-        return read_rows(files, [*wanted, *split_by], self.messages)
+        return read_rows(files, Columns(self.question, self.answer, self.messages, self.split_by))

@@ -1,30 +1,83 @@
-"""Rows of questions and answers, or of conversations, read from Parquet and JSONL files.
+"""Rows of questions and answers, or of conversations, in the forms that people have them.
 
-It imports neither torch nor pyarrow before it reads, because `tune plan` checks the rows with it.
+It imports no torch and no pyarrow before it reads, because `tune plan` checks the rows with it.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import UserError, suggest
-from trainables.causal_lm.data.corpus import json_lines
+from trainables.sft.row_files import read_file
 
-Message = dict[str, str]
+Message = dict[str, Any]
+ROLES = ("system", "developer", "user", "assistant", "tool")
 REPAIR = "repair it, or skip such rows with data.on_bad_data: skip"
+_ALIASES = {"human": "user", "gpt": "assistant", "model": "assistant"}
+"""Roles of ShareGPT and Gemma."""
+_SYSTEM = ("system", "system_prompt")
+_PARTS = {
+    *("input", "context", "history", "documents", "functions", "function_call"),
+    *("reasoning", "reasoning_content", "thinking", "chat_template_kwargs"),
+    *("image", "images", "video", "videos", "audio"),
+}
+"""Columns that hold a part of what a model reads or writes, by the custom of public data sets."""
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Names of columns.
+
+    Attributes:
+        question: of the prompts, texts or lists of messages.
+        answer: of the same kinds; messages may begin with the prompt.
+        messages: of conversations, in place of both.
+        unit: of what must stay in one split; None: what is before the first answer.
+    """
+
+    question: str
+    answer: str
+    messages: str | None = None
+    unit: str | None = None
+
+    @property
+    def names(self) -> list[str]:
+        """Those that rows must have."""
+        wanted = [self.messages] if self.messages else [self.question, self.answer]
+        return [*wanted, self.unit] if self.unit else wanted
+
+    @property
+    def of_text(self) -> list[str]:
+        """Of these, those of texts or of messages."""
+        return self.names[:1] if self.messages else self.names[:2]
 
 
 @dataclass(frozen=True)
 class Conversation:
-    """Messages that end with the assistant's; `unit` is what must stay in one split."""
+    """Messages of which one at least is the assistant's.
+
+    Attributes:
+        place: file and line.
+        messages: with the keys that the row gives them; `weight: 0` of answers not to learn.
+        unit: what must stay in one split.
+        tools: that the model may call, as their JSON schemas; None: there are none.
+        unread: columns of the row that are not read.
+    """
 
     place: str
     messages: tuple[Message, ...]
     unit: str
+    tools: list[dict[str, Any]] | None = None
+    unread: frozenset[str] = field(default=frozenset(), compare=False)
+
+    @property
+    def answer(self) -> str:
+        """The last answer."""
+        return str(next(m["content"] for m in self.messages[::-1] if m["role"] == "assistant"))
 
 
 @dataclass(frozen=True)
@@ -37,25 +90,19 @@ class BadRow:
 Row = Conversation | BadRow
 
 
-def read_rows(files: Sequence[Path], columns: list[str], messages: str | None) -> Iterator[Row]:
+class _BadValueError(ValueError):
+    """Why a row is no conversation."""
+
+
+def read_rows(files: Sequence[Path], columns: Columns) -> Iterator[Row]:
     """All rows of files, in order.
 
-    Args:
-        files: `.jsonl`, else Parquet.
-        columns: the messages or the question and the answer; then the unit, if a column has it.
-        messages: the column of conversations, if there is one.
-
     Raises:
-        UserError: a Parquet file lacks a column, or has another type there.
+        UserError: a file lacks a column, or has another type there, or an unknown ending.
     """
     for file in files:
-        read = _jsonl if file.suffix in (".jsonl", ".ndjson") else _parquet
-        for place, row in read(file, columns, messages):
-            yield (
-                BadRow(f"{place}: {row}")
-                if isinstance(row, str)
-                else _checked(place, row, columns, messages)
-            )
+        for place, row in read_file(file, columns.names, columns.of_text):
+            yield BadRow(f"{place}: {row}") if isinstance(row, str) else _read(place, row, columns)
 
 
 def problem_of(rows: Iterable[Row], tokenizer: Path, most: int, *, skip: bool) -> list[str]:
@@ -86,7 +133,7 @@ def _length_check(file: Path, most: int) -> Callable[[Conversation], str | None]
     tokenizer.no_truncation()
 
     def problem(talk: Conversation) -> str | None:
-        texts = [message["content"] for message in talk.messages]
+        texts = [message["content"] or "" for message in talk.messages]
         if sum(len(text.encode(errors="replace")) for text in texts) <= most:
             return None  # no more tokens than bytes
         found = tokenizer.encode_batch(texts, add_special_tokens=False)
@@ -101,89 +148,148 @@ def no_room(tokens: str, most: int) -> str:
     return f"{tokens} tokens, and sequence_length {most - 1} leaves room for {most}"
 
 
-def _checked(place: str, row: Mapping[str, Any], columns: list[str], messages: str | None) -> Row:
-    if messages is None:
-        question, answer, *unit = (row.get(name) for name in columns)
-        given: Any = [
-            {"role": "user", "content": question},
-            {"role": "assistant", "content": answer},
-        ]
-    else:
-        given, *unit = (row.get(name) for name in columns)
-    for name in columns:
-        if name not in row:
-            return BadRow(f"{place}: no '{name}'{suggest(name, row)}")
-    if problem := _problem(given, columns, messages):
-        return BadRow(f"{place}: {problem}")
-    talk = tuple({"role": str(m["role"]), "content": m["content"]} for m in given)
-    first = next(i for i, m in enumerate(talk) if m["role"] == "assistant")
-    default = json.dumps([m["content"] for m in talk[:first]])
-    return Conversation(place, talk, str(unit[0]) if unit else default)
-
-
-def _problem(given: Any, columns: list[str], messages: str | None) -> str | None:
-    if not isinstance(given, list) or not all(
-        isinstance(m, dict) and {"role", "content"} <= m.keys() for m in given
-    ):
-        return f"'{messages}' is no list of {{role, content}}"
-    for i, message in enumerate(given):
-        name = columns[i] if messages is None else f"{messages}[{i}].content"
-        if not isinstance(message["content"], str):
-            return f"'{name}' must be text, got {type(message['content']).__name__}"
-        if message["role"] == "assistant" and not message["content"].strip():
-            return f"'{name}' is empty"
-    if not given or given[-1]["role"] != "assistant":
-        return f"'{messages}' does not end with a message of the assistant"
-    return None
-
-
-def _jsonl(
-    path: Path, columns: list[str], messages: str | None
-) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    for place, row in json_lines(path):
-        error = f"not a JSON object ({row})" if isinstance(row, ValueError) else "not a JSON object"
-        yield place, row if isinstance(row, dict) else error
-
-
-def _parquet(
-    path: Path, columns: list[str], messages: str | None
-) -> Iterator[tuple[str, dict[str, Any] | str]]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def _read(place: str, row: Mapping[str, Any], columns: Columns) -> Row:
     try:
-        table = pq.ParquetFile(path, page_checksum_verification=True)
-    except (pa.ArrowException, OSError) as e:
-        yield str(path), f"not a Parquet file ({_short(e)})"
-        return
-    with table:
-        _check_schema(path, table.schema_arrow, columns, messages)
-        number = 0
-        for group in range(table.num_row_groups):
-            try:
-                for batch in table.iter_batches(row_groups=[group], columns=columns):
-                    for row in batch.to_pylist():
-                        number += 1
-                        yield f"{path}: row {number}", row
-            except (pa.ArrowException, OSError, ValueError) as e:
-                yield f"{path}: row group {group}", f"cannot be read ({_short(e)})"
+        for name in columns.names:
+            if name not in row and not (name == columns.question and _is_whole(row, columns)):
+                raise _BadValueError(f"no '{name}'{suggest(name, row)}")
+        messages = _with_system(row, columns, _messages(row, columns))
+        tools, unread = _tools(row), _unread(row, columns)
+    except _BadValueError as e:
+        return BadRow(f"{place}: {e}")
+    unit = row[columns.unit] if columns.unit else json.dumps(_before_answers(messages))
+    return Conversation(place, tuple(messages), str(unit), tools, unread)
 
 
-def _check_schema(path: Path, schema: Any, columns: list[str], messages: str | None) -> None:
-    import pyarrow as pa
-
-    for name in columns:
-        if name not in schema.names:
-            have = ", ".join(schema.names)
-            hint = suggest(name, schema.names)
-            raise UserError(f"{path}: no column '{name}'{hint} (set it under data; it has {have})")
-        kind = schema.field(name).type
-        text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
-        if messages is None and name in columns[:2] and not text:
-            raise UserError(f"{path}: column '{name}' must be text, got {kind}")
-        if name == messages and not (pa.types.is_list(kind) or pa.types.is_large_list(kind)):
-            raise UserError(f"{path}: column '{name}' must be a list of messages, got {kind}")
+def _before_answers(messages: list[Message]) -> list[Any]:
+    first = next(i for i, m in enumerate(messages) if m["role"] == "assistant")
+    return [m["content"] for m in messages[:first]]
 
 
-def _short(error: Exception) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+def _is_whole(row: Mapping[str, Any], columns: Columns) -> bool:
+    """Whether an answer is a conversation that begins with its question."""
+    answer = row.get(columns.answer)
+    return isinstance(answer, list) and len(answer) > 1 and columns.messages is None
+
+
+def _messages(row: Mapping[str, Any], columns: Columns) -> list[Message]:
+    if columns.messages is not None:
+        found = _turns(row[columns.messages], columns.messages, None)
+    else:
+        question = _turns(row.get(columns.question, []), columns.question, "user")
+        if question and columns.question == "instruction" and row.get("input"):
+            question[-1]["content"] += f"\n\n{row['input']}"  # of Alpaca
+        answer = _turns(row[columns.answer], columns.answer, "assistant")
+        found = _joined(question, answer, columns)
+    if not any(m["role"] == "assistant" for m in found):
+        name = columns.messages or columns.answer
+        raise _BadValueError(f"'{name}' has no message of the assistant")
+    return found
+
+
+def _joined(question: list[Message], answer: list[Message], columns: Columns) -> list[Message]:
+    """A prompt, of which no answer is learned, and the messages behind it."""
+    if answer and answer[0]["role"] != "assistant" and question:
+        asked, repeated = (_before_last_answer(m) for m in (question, answer))
+        if asked[-1:] != repeated[-1:]:
+            raise _BadValueError(
+                f"'{columns.answer}' begins with another question than '{columns.question}'"
+            )
+        question, answer = answer[: len(repeated)], answer[len(repeated) :]
+    return [*without_weight(question), *answer]
+
+
+def _before_last_answer(messages: list[Message]) -> list[Message]:
+    last = max((i for i, m in enumerate(messages) if m["role"] == "assistant"), default=None)
+    return messages[:last]
+
+
+def without_weight(messages: Iterable[Message]) -> list[Message]:
+    """Messages whose answers are not learned."""
+    return [{**m, "weight": 0} if m["role"] == "assistant" else m for m in messages]
+
+
+def _turns(value: Any, name: str, role: str | None) -> list[Message]:
+    """The messages of a column; a text is one of `role`."""
+    if role is not None and not isinstance(value, list):
+        return [_message({"role": role, "content": value}, name, name)]
+    if not isinstance(value, list) or not all(isinstance(m, dict) for m in value):
+        raise _BadValueError(f"'{name}' is no list of {{role, content}}")
+    return [_message(m, name, f"{name}[{i}].content") for i, m in enumerate(value)]
+
+
+def _message(given: Message, column: str, name: str) -> Message:
+    message = {key: value for key, value in given.items() if value is not None}
+    if "from" in message and "value" in message and not {"role", "content"} & message.keys():
+        message = {"role": message.pop("from"), "content": message.pop("value"), **message}
+    says = "content" in given or "content" in message or "tool_calls" in message
+    if not isinstance(message.get("role"), str) or not says:
+        raise _BadValueError(f"'{column}' is no list of {{role, content}}")
+    message["role"] = _ALIASES.get(message["role"], message["role"])
+    message["content"] = content = _text(message.get("content"), name)
+    if message.get("weight", 1) not in (0, 1):
+        raise _BadValueError(f"the weight of '{name}' must be 0 or 1, got {message['weight']}")
+    calls = message.get("tool_calls") or []
+    if not isinstance(calls, list) or not all(isinstance(c, dict) for c in calls):
+        raise _BadValueError(f"tool_calls of '{name}' is no list of calls")
+    if not calls:
+        message.pop("tool_calls", None)
+        if content is None:
+            raise _BadValueError(f"'{name}' must be text, got NoneType")
+        if message["role"] == "assistant" and not content.strip():
+            raise _BadValueError(f"'{name}' is empty")
+    return message
+
+
+def _text(content: Any, name: str) -> str | None:
+    """A content as one text; parts of OpenAI's form are put together."""
+    if content is None or isinstance(content, str):
+        return content
+    if isinstance(content, list) and all(isinstance(part, dict) for part in content):
+        kinds = {str(part.get("type")) for part in content} - {"text"}
+        if kinds:
+            raise _BadValueError(f"'{name}' has parts of type {', '.join(sorted(kinds))}, not text")
+        return "".join(str(part["text"]) for part in content)
+    raise _BadValueError(f"'{name}' must be text, got {type(content).__name__}")
+
+
+def _with_system(
+    row: Mapping[str, Any], columns: Columns, messages: list[Message]
+) -> list[Message]:
+    """Messages behind that of a column which customarily holds the system's."""
+    for name in _SYSTEM:
+        if name in columns.names or not row.get(name):
+            continue
+        first = _message({"role": "system", "content": row[name]}, name, name)
+        if messages[0]["role"] != "system":
+            messages = [first, *messages]
+        elif messages[0] != first:
+            raise _BadValueError(f"'{name}' and the messages have a system prompt each")
+    return messages
+
+
+def _tools(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
+    tools = row.get("tools")
+    try:
+        tools = json.loads(tools) if isinstance(tools, str) and tools.strip() else tools
+    except ValueError as e:
+        raise _BadValueError(f"'tools' is no JSON ({e})") from e
+    if not tools:
+        return None
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise _BadValueError("'tools' is no list of JSON schemas")
+    return tools
+
+
+def _unread(row: Mapping[str, Any], columns: Columns) -> frozenset[str]:
+    """Columns that have no effect; those that hold a part of a conversation are refused."""
+    used = {*columns.names, "tools", *_SYSTEM}
+    if columns.messages is None and columns.question == "instruction":
+        used.add("input")
+    unread = {str(name) for name, value in row.items() if name not in used and value}
+    if lost := sorted(unread & _PARTS):
+        raise _BadValueError(
+            f"'{lost[0]}' would be left out: put it into"
+            f" '{columns.messages or columns.question}', or remove it"
+        )
+    return frozenset(unread)

@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
-from tokenizers import Tokenizer
 from torch import nn
 
 from results.storage.atomic import write_atomic
 from trainables.base import Split
 from trainables.causal_lm.client import trained_once
-from trainables.causal_lm.data.tokenizer import backend_tokenizer
 from trainables.causal_lm.loop import train_task
 from trainables.causal_lm.model.compilation import may_compile
+from trainables.causal_lm.model.model import open_tokenizer
 from trainables.causal_lm.model.objective import (
     NextTokenLoss,
     autocast,
@@ -30,6 +29,7 @@ from trainables.causal_lm.task import EVAL_BATCH, FixedData, spread
 from trainables.client import Rows
 from trainables.common.data_sampler import shares, shares_in_step
 from trainables.common.generation import generate
+from trainables.common.text_ends import text_ends
 from trainables.parallel.fsdp import device_of, gathered
 from trainables.parallel.mesh import ALONE
 from trainables.sft.config import SFTConfig
@@ -195,7 +195,7 @@ class SFTTask(FixedData):
         return found
 
     def _answered(self, model: nn.Module, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        prompts, ends = [q["prompt"] for q in questions], frozenset([self.dataset.meta["end"]])
+        prompts, ends = [q["prompt"] for q in questions], text_ends(model, self._tokenizer)
         with autocast(self.config, device_of(model)), masked_attention(model):
             written = generate(model, prompts, ends, self.config.max_new_tokens)
         found = []
@@ -215,5 +215,5 @@ class SFTTask(FixedData):
         return found
 
     @cached_property
-    def _tokenizer(self) -> Tokenizer:
-        return backend_tokenizer(self.config.tokenizer_from, self.dataset.tokenizer_file)
+    def _tokenizer(self) -> Any:
+        return open_tokenizer(self.config, self.dataset)

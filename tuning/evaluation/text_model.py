@@ -31,9 +31,9 @@ class TextModel:
     @property
     def ends(self) -> frozenset[int]:
         """Tokens that end a text."""
-        told = self.model.generation_config.eos_token_id
-        also = told if isinstance(told, list) else [told]
-        return frozenset(t for t in (self.tokenizer.eos_token_id, *also) if t is not None)
+        from trainables.common.text_ends import text_ends
+
+        return text_ends(self.model, self.tokenizer)
 
     def encode(self, prompt: str, *, chat: bool) -> list[int]:
         """Token ids of a text, or of a question in the form of the tokenizer's chat template.

@@ -43,9 +43,9 @@ def test_completions_do_not_depend_on_what_else_is_sampled(cache: Path) -> None:
     prompts = [[1, 2, 3], [4, 5], [6, 7, 8, 9]]
     numbers = noise(0, 1, range(3), 1, 6)
     with masked_attention(model):
-        together = sample(model, prompts, data.end, 1.3, numbers).texts()
+        together = sample(model, prompts, frozenset([data.end]), 1.3, numbers).texts()
         alone = [
-            sample(model, [p], data.end, 1.3, numbers[i : i + 1]).texts()[0]
+            sample(model, [p], frozenset([data.end]), 1.3, numbers[i : i + 1]).texts()[0]
             for i, p in enumerate(prompts)
         ]
     assert together == alone
@@ -55,7 +55,7 @@ def test_log_probabilities_are_those_of_the_training_pass(cache: Path) -> None:
     config, model, data = started(cache, temperature=1.3)
     prompt = [3, 1, 4]
     with masked_attention(model):
-        found = sample(model, [prompt], data.end, 1.3, noise(0, 1, range(1), 1, 6))
+        found = sample(model, [prompt], frozenset([data.end]), 1.3, noise(0, 1, range(1), 1, 6))
     size = int(found.lengths[0])
     tokens = torch.tensor([prompt + found.ids[0, :size].tolist()])
     with torch.no_grad():
@@ -67,7 +67,9 @@ def test_samples_follow_the_distribution(cache: Path) -> None:
     _, model, data = started(cache)
     count = 4000
     with masked_attention(model):
-        found = sample(model, [[1, 2]] * count, data.end, 1.0, noise(0, 1, range(count), 1, 1))
+        found = sample(
+            model, [[1, 2]] * count, frozenset([data.end]), 1.0, noise(0, 1, range(count), 1, 1)
+        )
         logits = model(input_ids=torch.tensor([[1, 2]])).logits[0, -1]
     expected = logits.detach().softmax(-1)
     seen = torch.bincount(found.ids[:, 0], minlength=len(expected)) / count

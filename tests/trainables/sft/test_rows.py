@@ -49,7 +49,7 @@ BAD_LINES: list[tuple[Any, dict[str, str], str]] = [
     (
         {"m": [{"role": "user", "content": "a"}]},
         {"messages": "m"},
-        "rows.jsonl:1: 'm' does not end with a message of the assistant",
+        "rows.jsonl:1: 'm' has no message of the assistant",
     ),
 ]
 

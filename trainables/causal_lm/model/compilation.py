@@ -3,18 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import torch
+from pydantic import BaseModel
 from torch import nn
 
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.common.cross_entropy import linear_cross_entropy
-from trainables.parallel.fsdp import blocks_of
+from trainables.common.lora import scale_by_tensors
+from trainables.parallel.fsdp import blocks_of, device_of
+from trainables.runtime.compiled_code import keep_compiled
 
 COMPILED_FROM = 10_000_000
 """`compile: auto` compiles models with as many weights: it takes about a minute."""
+
+
+M = TypeVar("M", bound=BaseModel)
+MOST_SHAPES = 64
+"""Batches have fewer shapes: some widths, of full micro-batches and of the rest."""
+C = TypeVar("C", bound=CausalLMConfig)
+_SHAPES = ("sequence_length", "batch_size", "micro_batch_size", "group_size", "max_new_tokens")
+
+
+class TrainedLoss(nn.Module, Generic[C]):
+    """The loss of a batch: what is compiled, and what data parallelism wraps.
+
+    In `forward`, the numbers of `settings` are tensors, since a number of Python is a constant of
+    the compiled code, which would be made again for each value of a search.
+
+    Attributes:
+        model: on its device.
+        settings: the configuration, its floats as float32 tensors; 0, which turns a part off, is 0.
+    """
+
+    def __init__(self, model: nn.Module, config: C) -> None:
+        super().__init__()
+        self.model = model
+        self.settings = _with_tensors(config, device_of(model))
+        self._shape = tuple(getattr(config, name, None) for name in (*_SHAPES, "dtype"))
+
+    def compile(self, *given: Any, **others: Any) -> None:
+        """Compile `forward`, or take over what an earlier trial of the same shape compiled."""
+        from torch._dynamo import config as dynamo
+
+        dynamo.recompile_limit = MOST_SHAPES
+        scale_by_tensors(self.model)
+        keep_compiled((type(self), str(self.model), self._shape))
+        super().compile(*given, **others)
+
+
+def _with_tensors(settings: M, device: torch.device) -> M:
+    changed: dict[str, Any] = {}
+    for name, value in settings:
+        if isinstance(value, float) and value:
+            changed[name] = torch.tensor(value, device=device)
+        elif isinstance(value, BaseModel):
+            changed[name] = _with_tensors(value, device)
+    return settings.model_copy(update=changed)
 
 
 def compile_blocks(model: nn.Module) -> None:

@@ -24,6 +24,7 @@ from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.dataset import Dataset
 from trainables.causal_lm.data.tokenizer import load_pretrained, wrap_bpe
+from trainables.common.dropout import restore_dropout
 from trainables.common.lora import (
     LoRAConfig,
     has_adapter,
@@ -32,6 +33,7 @@ from trainables.common.lora import (
     saved_lora,
 )
 from trainables.common.start_model import require_folder
+from trainables.common.text_ends import declare_ends
 from trainables.common.training import read_lineage, weights_digest
 from trainables.parallel.sharded_state import load_weights
 
@@ -128,7 +130,9 @@ def save_model(
     """
     hf: Any = model
     with quiet_transformers():
+        _declare_ends(model, config, dataset)
         hf.save_pretrained(folder, state_dict=weights, max_shard_size="1000TB")
+        restore_dropout(model, folder)
         save_tokenizer(config, dataset, folder)
 
 
@@ -140,19 +144,27 @@ def save_description(
     described = copy(hf.config)
     described.architectures = [type(model).__name__.removeprefix("FSDP")]
     with quiet_transformers():
+        _declare_ends(model, config, dataset)
         described.save_pretrained(folder)
+        restore_dropout(model, folder)
         if hf.can_generate():
             hf.generation_config.save_pretrained(folder)
         save_tokenizer(config, dataset, folder)
 
 
+def _declare_ends(model: nn.Module, config: CausalLMConfig, dataset: Dataset) -> None:
+    """A model that learned conversations ends its answers as their template does."""
+    if dataset.meta.get("chat_template"):
+        declare_ends(model, open_tokenizer(config, dataset))
+
+
 def save_tokenizer(config: CausalLMConfig, dataset: Dataset, folder: Path) -> None:
     """Write the tokenizer's files."""
-    saved_tokenizer(config, dataset).save_pretrained(folder)
+    open_tokenizer(config, dataset).save_pretrained(folder)
 
 
-def saved_tokenizer(config: CausalLMConfig, dataset: Dataset) -> Any:
-    """The tokenizer that is written beside the weights, with the chat template of the training."""
+def open_tokenizer(config: CausalLMConfig, dataset: Dataset) -> Any:
+    """The `transformers` tokenizer of a trial, with the chat template of its data."""
     if config.tokenizer_from is None:
         tokenizer = wrap_bpe(dataset.tokenizer_file, config.sequence_length)
     else:

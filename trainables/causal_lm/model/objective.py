@@ -17,6 +17,7 @@ from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.dataset import Tokens
 from trainables.causal_lm.layouts.rules import CUT_BETWEEN_LAYERS
+from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.fast_path import (
     CAUSAL,
     hidden_states,
@@ -47,12 +48,8 @@ from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.sequence import cut_sequences
 
 
-class NextTokenLoss(nn.Module):
+class NextTokenLoss(TrainedLoss[CausalLMConfig]):
     """Mean loss of a batch: what is compiled, and what data parallelism wraps."""
-
-    def __init__(self, model: nn.Module, config: CausalLMConfig) -> None:
-        super().__init__()
-        self.model, self._config = model, config
 
     def forward(
         self,
@@ -70,14 +67,14 @@ class NextTokenLoss(nn.Module):
         """
         inputs, targets = tokens[:, :-1], _targets(tokens, counted)
         # gradients of an unscaled loss, as of our cross-entropy, vanish in float16
-        if is_fast(self.model) and self._config.dtype != "float16":
-            hidden = hidden_states(self.model, inputs, self._config, positions)
+        if is_fast(self.model) and self.settings.dtype != "float16":
+            hidden = hidden_states(self.model, inputs, self.settings, positions)
             cross_entropy = getattr(self.model, "cross_entropy", linear_cross_entropy)
             loss: torch.Tensor = cross_entropy(
                 hidden, output_weight(self.model), targets.reshape(-1)
             )
             return loss
-        logits, balance = training_logits(self.model, inputs, self._config, positions)
+        logits, balance = training_logits(self.model, inputs, self.settings, positions)
         return mean_cross_entropy(sequence_part(self.model), logits, targets) + balance
 
 
@@ -290,7 +287,8 @@ def training_logits(
 
     With experts, that 0 has the gradient of the loss that balances their use over the batch.
     """
-    if config.experts is None or not config.experts.balance:
+    weight: float | torch.Tensor = config.experts.balance if config.experts is not None else 0.0
+    if config.experts is None or (isinstance(weight, float) and weight == 0):
         return next_token_logits(model, inputs, config, positions), 0.0
     with router_logits(model) as routed:
         logits = next_token_logits(model, inputs, config, positions)
