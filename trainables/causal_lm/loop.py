@@ -15,7 +15,7 @@ from torch import nn
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.losses import copy_losses, load_losses
-from trainables.causal_lm.model.compilation import compile_blocks, compiles
+from trainables.causal_lm.model.compilation import compile_blocks, compiles, compiles_documents
 from trainables.causal_lm.model.model import (
     load_model,
     new_model,
@@ -137,6 +137,8 @@ class Run:
         if compiled and mesh.is_sharded:
             compile_blocks(self.model)
         spread_or_place(self.model, config, mesh, worker.device)
+        if config.packing == "documents":
+            compiled = compiles_documents(config, self.model) and compiled
         self.model.train()
         loss = self.task.loss(self.model)
         if compiled and not mesh.is_sharded:

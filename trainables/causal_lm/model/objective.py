@@ -24,6 +24,7 @@ from trainables.causal_lm.model.fast_path import (
     output_weight,
     speed_up,
 )
+from trainables.causal_lm.model.packing import check_documents, compute_documents
 from trainables.client import Rows
 from trainables.common.cross_entropy import (
     IGNORED,
@@ -183,6 +184,7 @@ def spread_or_place(
     if not mesh.is_sharded:
         place(model, device)
         return
+    check_documents(model, mesh)
     split_sequences(model, mesh)
     dtype, plan = compute_dtype(config.dtype, device), plan_of_layers(model, mesh)
     ring = mesh.layout.cp_method == "ring"
@@ -273,10 +275,16 @@ def next_token_logits(
         positions: as of `NextTokenLoss`.
         keep: only these last positions of the length have scores; 0: all.
     """
+
+    def compute(**arguments: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = model(use_cache=False, logits_to_keep=keep, **arguments).logits
+        return found
+
     with autocast(config, inputs.device):
-        logits: torch.Tensor = model(
-            use_cache=False, logits_to_keep=keep, **model_arguments(model, inputs, positions)
-        ).logits
+        if positions is None:
+            logits = compute(**model_arguments(model, inputs, None))
+        else:
+            logits = compute_documents(model, compute, inputs, positions)
     return logits.float().reshape(-1, logits.shape[-1])
 
 
