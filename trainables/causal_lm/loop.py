@@ -106,7 +106,7 @@ class Run:
     _norm: torch.Tensor = field(init=False)
     _tokens: int = field(default=0, init=False)
     _skipped: dict[str, float] = field(init=False)
-    _flops: float = field(init=False)
+    _flops: float | None = field(init=False)
     _since: float = field(default_factory=time.perf_counter, init=False)
 
     def __post_init__(self) -> None:
@@ -116,7 +116,7 @@ class Run:
         )
         if config.activation_checkpointing:
             recompute_activations(self.model)
-        self._flops = step_flops(self.model, config) if worker.device.type == "cuda" else 0.0
+        self._flops = step_flops(self.model, config) if worker.device.type == "cuda" else None
         if worker.mesh.layout.pp > 1:
             self.ddp = make_pipeline(self.model, config, worker.mesh)
             self.ddp.train()
@@ -219,7 +219,7 @@ class Run:
         if device.type != "cuda":
             return {}
         found, peak = {"peak_memory_gib": memory_peak(device)}, peak_flops(device)
-        if peak is not None and self.dtype != torch.float32:
+        if peak is not None and self._flops is not None and self.dtype != torch.float32:
             share = tokens_per_second / self.worker.world_size
             found["mfu"] = share * self._flops / peak
         return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -31,9 +32,8 @@ from trainables.common.cross_entropy import (
     linear_cross_entropies,
     linear_cross_entropy,
 )
-from trainables.common.experts import balance_gradient, idle_weights, router_logits
+from trainables.common.experts import balance_gradient, router_logits
 from trainables.common.precision import compute_dtype
-from trainables.common.throughput import flops_per_token
 from trainables.parallel.context import (
     CONTEXT,
     mean_cross_entropy,
@@ -42,10 +42,14 @@ from trainables.parallel.context import (
     split_sequences,
 )
 from trainables.parallel.experts import split_experts
+from trainables.parallel.fake_rank import fake_tensors
 from trainables.parallel.fsdp import blocks_of, shard
-from trainables.parallel.mesh import Mesh
+from trainables.parallel.mesh import ALONE, Mesh
+from trainables.parallel.meter import FlopCounter
 from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.sequence import cut_sequences
+
+log = logging.getLogger(__name__)
 
 
 class NextTokenLoss(nn.Module):
@@ -224,19 +228,23 @@ def recompute_activations(model: nn.Module) -> None:
     hf.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
 
 
-def step_flops(model: nn.Module, config: CausalLMConfig) -> float:
-    """FLOPs of a training step per token; see `flops_per_token`."""
-    hf: Any = model
-    embedding, head = hf.get_input_embeddings().weight, hf.get_output_embeddings().weight
-    used = [p for p in model.parameters() if p is not embedding or embedding is head]
-    shape = hf.config
-    return flops_per_token(
-        sum(p.numel() for p in used) - idle_weights(model, config.experts),
-        shape.num_hidden_layers,
-        shape.hidden_size,
-        config.sequence_length,
-        frozen=sum(p.numel() for p in used if not p.requires_grad),
-    )
+def step_flops(model: nn.Module, config: CausalLMConfig) -> float | None:
+    """FLOPs of a training step per token; None for a model that cannot be run without content.
+
+    They are three times those of a forward pass over one sequence, counted on tensors without
+    content: of matrix products and attention, which counts as if it were not causal. Recomputed
+    activations, and gradients of frozen weights, are not in it.
+    """
+    counter = FlopCounter()
+    try:
+        with fake_tensors(ALONE), torch.no_grad(), counter:
+            ids = torch.zeros(1, config.sequence_length, dtype=torch.int64)
+            model(input_ids=ids, use_cache=False)
+    except Exception as e:  # noqa: BLE001 - what reads a number from a tensor fails in many ways
+        log.info("mfu is not reported: the model's operations cannot be counted (%s)", e)
+        return None
+    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    return 3.0 * counter.flops / config.sequence_length - 2.0 * frozen
 
 
 @contextmanager
