@@ -25,7 +25,11 @@ from trainables.causal_lm.model.fast_path import (
     output_weight,
     speed_up,
 )
-from trainables.causal_lm.model.packing import check_documents, compute_documents
+from trainables.causal_lm.model.packing import (
+    check_documents,
+    compute_documents,
+    document_positions,
+)
 from trainables.client import Rows
 from trainables.common.cross_entropy import (
     IGNORED,
@@ -137,21 +141,6 @@ def text_inputs(tokens: torch.Tensor, end: int | None) -> Inputs:
     return tokens, None, None if end is None else document_positions(tokens, end)
 
 
-def document_positions(tokens: torch.Tensor, end: int) -> torch.Tensor:
-    """Position of each input in its document, int64 [batch, length].
-
-    A document begins with the token `end` of the one before, so that every target counts.
-
-    Args:
-        tokens: int64 [batch, length + 1].
-        end: the token that ends a document.
-    """
-    inputs = tokens[:, :-1]
-    places = torch.arange(inputs.shape[1], device=tokens.device)
-    begins = torch.where(inputs == end, places, 0).cummax(dim=1).values
-    return places - begins
-
-
 def _targets(tokens: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
     """The next tokens, int64 [batch, length]; those that do not count are `IGNORED`."""
     targets = tokens[:, 1:]
@@ -229,11 +218,10 @@ def recompute_activations(model: nn.Module) -> None:
 
 
 def step_flops(model: nn.Module, config: CausalLMConfig) -> float | None:
-    """FLOPs of a training step per token; None for a model that cannot be run without content.
+    """FLOPs of a training step per token; None for a model that does not run on fake tensors.
 
-    They are three times those of a forward pass over one sequence, counted on tensors without
-    content: of matrix products and attention, which counts as if it were not causal. Recomputed
-    activations, and gradients of frozen weights, are not in it.
+    Three times the products and attentions (as if not causal) of a forward pass, less the gradients
+    of frozen weights. What is recomputed does not count.
     """
     counter = FlopCounter()
     try:

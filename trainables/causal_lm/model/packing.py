@@ -50,6 +50,21 @@ class Packing(StrEnum):
     """Each in a row of its own, padded at its end."""
 
 
+def document_positions(tokens: torch.Tensor, end: int) -> torch.Tensor:
+    """Position of each input in its document, int64 [batch, length].
+
+    A document begins with the token `end` of the one before, so that every target counts.
+
+    Args:
+        tokens: int64 [batch, length + 1].
+        end: the token that ends a document.
+    """
+    inputs = tokens[:, :-1]
+    places = torch.arange(inputs.shape[1], device=tokens.device)
+    begins = torch.where(inputs == end, places, 0).cummax(dim=1).values
+    return places - begins
+
+
 def packing_of(model: nn.Module, length: int) -> Packing:
     """How a model gets documents in sequences of so many tokens; all ranks call this together.
 
