@@ -57,7 +57,7 @@ class CausalLMConfig(ShapeConfig):
     optimizer: Literal["adamw", "muon", "lion"] = Field(
         "adamw",
         description="adamw; muon (orthogonal updates of hidden matrices; AdamW trains embeddings,"
-        " output, gains and biases); or lion (signs of a momentum)",
+        " output, convolutions, gains and biases); or lion (signs of a momentum)",
     )
     learning_rate: float = Field(
         1e-2,

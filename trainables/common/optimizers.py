@@ -107,7 +107,7 @@ def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
     a, b, c = 3.4445, -4.7750, 2.0315
     add: Any = torch.addmm if matrices.ndim == 2 else torch.baddbmm
     tall = matrices.shape[-2] > matrices.shape[-1]
-    found = matrices.bfloat16()
+    found: torch.Tensor = matrices.bfloat16()
     found = found.mT if tall else found
     found = found / found.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
     for _ in range(5):

@@ -51,7 +51,9 @@ _COSTS[torch.ops.transformers.grouped_mm_fallback_backward] = lambda *args, **_:
 class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts floating-point operations while it is active: `with counter: model(ids)`."""
 
-    flops = 0
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
 
     def __torch_dispatch__(
         self,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -29,6 +28,7 @@ from trainables.causal_lm.model.packing import (
     check_documents,
     compute_documents,
     document_positions,
+    packing_of,
 )
 from trainables.client import Rows
 from trainables.common.cross_entropy import (
@@ -52,8 +52,6 @@ from trainables.parallel.mesh import ALONE, Mesh
 from trainables.parallel.meter import FlopCounter
 from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.sequence import cut_sequences
-
-log = logging.getLogger(__name__)
 
 
 class NextTokenLoss(nn.Module):
@@ -220,16 +218,14 @@ def recompute_activations(model: nn.Module) -> None:
 def step_flops(model: nn.Module, config: CausalLMConfig) -> float | None:
     """FLOPs of a training step per token; None for a model that does not run on fake tensors.
 
-    Three times the products and attentions (as if not causal) of a forward pass, less the gradients
-    of frozen weights. What is recomputed does not count.
-    """
+    Three times the products and attentions (as if not causal) of a forward pass, less what frozen
+    weights save."""
     counter = FlopCounter()
     try:
         with fake_tensors(ALONE), torch.no_grad(), counter:
             ids = torch.zeros(1, config.sequence_length, dtype=torch.int64)
             model(input_ids=ids, use_cache=False)
-    except Exception as e:  # noqa: BLE001 - what reads a number from a tensor fails in many ways
-        log.info("mfu is not reported: the model's operations cannot be counted (%s)", e)
+    except Exception:  # noqa: BLE001 - what reads a number from a tensor fails in many ways
         return None
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
     return 3.0 * counter.flops / config.sequence_length - 2.0 * frozen
@@ -296,6 +292,8 @@ def training_logits(
     """
     if config.experts is None or not config.experts.balance:
         return next_token_logits(model, inputs, config, positions), 0.0
+    if positions is not None:
+        packing_of(model, inputs.shape[1])  # its comparison is not of this batch
     with router_logits(model) as routed:
         logits = next_token_logits(model, inputs, config, positions)
     together = getattr(model, "shares_batch", False)

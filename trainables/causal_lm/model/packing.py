@@ -227,7 +227,9 @@ def _outputs(model: nn.Module, **arguments: torch.Tensor) -> torch.Tensor:
 
 def _differences(some: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
     """Differences of outputs, [tokens, width], as parts of their usual size, float32 [tokens]."""
-    return (some.float() - others.float()).norm(dim=1) / others.float().norm(dim=1).median()
+    each, usual = torch.linalg.vector_norm(torch.stack([some - others, others]).float(), dim=-1)
+    found: torch.Tensor = each / usual.median()
+    return found
 
 
 def _probe_positions(length: int, device: torch.device) -> torch.Tensor:
