@@ -80,7 +80,7 @@ class Result:
         tokens_per_second: or images, of each window, all ranks together.
         tokens_per_cpu_second: or images, of each window, of this rank's share and process.
         losses: of training, at the end of each window; nats per token.
-        flops_per_token: of a training step; see `flops_per_token`.
+        flops_per_token: of a training step; see `step_flops`.
         attention_flops: part of it, which counts as if attention were not causal.
         weights: of the model.
         peak: FLOP/s of the device; None on a CPU.

@@ -124,7 +124,7 @@ def run_contender(name: str, contender: Contender, case: Case, folder: Path) -> 
     if rank == 0 and isinstance(problem.config, CausalLMConfig):
         result = windows.result
         result.weights = sum(p.numel() for p in problem.model.parameters())
-        result.flops_per_token = step_flops(problem.model, problem.config)
+        result.flops_per_token = step_flops(problem.model, problem.config) or 0.0
         result.attention_flops = result.flops_per_token - 6.0 * result.weights
         result.peak = peak_flops(device)
     if _has_own(name):  # free the weights

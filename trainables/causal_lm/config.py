@@ -59,7 +59,7 @@ class CausalLMConfig(ShapeConfig):
     optimizer: Literal["adamw", "muon", "lion"] = Field(
         "adamw",
         description="adamw; muon (orthogonal updates of hidden matrices; AdamW trains embeddings,"
-        " output, gains and biases); or lion (signs of a momentum)",
+        " output, convolutions, gains and biases); or lion (signs of a momentum)",
     )
     learning_rate: float = Field(
         1e-2,
@@ -122,8 +122,6 @@ class CausalLMConfig(ShapeConfig):
     def _fits_together(self) -> CausalLMConfig:
         if self.adamw_learning_rate is not None and self.optimizer != "muon":
             raise ValueError("adamw_learning_rate has an effect only with optimizer: muon")
-        if self.experts is not None and self.optimizer == "muon":
-            raise ValueError("optimizer muon takes matrices, and experts are stacks of them")
         if (
             self.tokenizer is not None
             and self.vocab_size != type(self).model_fields["vocab_size"].default

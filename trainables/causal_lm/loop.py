@@ -15,7 +15,7 @@ from torch import nn
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.losses import copy_losses, load_losses
-from trainables.causal_lm.model.compilation import compile_blocks, compiles
+from trainables.causal_lm.model.compilation import compile_blocks, compiles, compiles_documents
 from trainables.causal_lm.model.model import (
     load_model,
     new_model,
@@ -107,7 +107,7 @@ class Run:
     _norm: torch.Tensor = field(init=False)
     _tokens: int = field(default=0, init=False)
     _skipped: dict[str, float] = field(init=False)
-    _flops: float = field(init=False)
+    _flops: float | None = field(init=False)
     _since: float = field(default_factory=time.perf_counter, init=False)
 
     def __post_init__(self) -> None:
@@ -119,7 +119,7 @@ class Run:
             disable_dropout(self.model)
         if config.activation_checkpointing:
             recompute_activations(self.model)
-        self._flops = step_flops(self.model, config) if worker.device.type == "cuda" else 0.0
+        self._flops = step_flops(self.model, config) if worker.device.type == "cuda" else None
         if worker.mesh.layout.pp > 1:
             self.ddp = make_pipeline(self.model, config, worker.mesh)
             self.ddp.train()
@@ -140,6 +140,8 @@ class Run:
         if compiled and mesh.is_sharded:
             compile_blocks(self.model)
         spread_or_place(self.model, config, mesh, worker.device)
+        if config.packing == "documents":
+            compiled = compiles_documents(config, self.model) and compiled
         self.model.train()
         loss = self.task.loss(self.model)
         if compiled and not mesh.is_sharded:
@@ -220,7 +222,7 @@ class Run:
         if device.type != "cuda":
             return {}
         found, peak = {"peak_memory_gib": memory_peak(device)}, peak_flops(device)
-        if peak is not None and self.dtype != torch.float32:
+        if peak is not None and self._flops is not None and self.dtype != torch.float32:
             share = tokens_per_second / self.worker.world_size
             found["mfu"] = share * self._flops / peak
         return found

@@ -27,6 +27,7 @@ from trainables.causal_lm.data.dataset import Dataset
 from trainables.causal_lm.data.tokenizer import load_pretrained
 from trainables.causal_lm.model.model import architecture
 from trainables.causal_lm.model.objective import Inputs, NextTokenLoss
+from trainables.causal_lm.model.packing import packing_by_masks, set_packing
 from trainables.causal_lm.task import FixedData, Task
 from trainables.client import Rows
 from trainables.common.lora import add_adapter
@@ -134,6 +135,7 @@ def new_random_model(config: CausalLMConfig) -> nn.Module:
         shape = architecture(start, {"vocab_size": tokens, "end": 0})
         auto: Any = AutoModelForCausalLM
         model: nn.Module = auto.from_config(shape, dtype=torch.float32)
+    set_packing(model, packing_by_masks(model))  # it has nothing to compare
     if config.lora is not None:
         add_adapter(model, config.lora, config.init_seed)
     return model

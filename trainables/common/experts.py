@@ -110,11 +110,3 @@ def expert_counts(shares: Sequence[torch.Tensor], experts: ExpertsConfig) -> tor
         counts = sum(F.one_hot(one, experts.count).sum(dim=(0, 1)) for one in chosen)
         rows = sum(len(one) for one in shares)
         return F.pad(torch.as_tensor(counts), (0, 1), value=rows).float()
-
-
-def idle_weights(model: nn.Module, experts: ExpertsConfig | None) -> int:
-    """Weights of experts that do not compute a token."""
-    if experts is None:
-        return 0
-    every = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name)
-    return every - every * experts.per_token // experts.count

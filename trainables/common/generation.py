@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import nn
+
+from trainables.common.text_batches import Reading, text_batches
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -82,42 +88,77 @@ def decode(
     Returns:
         int64 [prompts * samples, tokens]; what follows a text's first end has no meaning.
     """
-    device = next(model.parameters()).device
-    ids, mask = _left_padded(prompts, device)
-    stops = torch.tensor(sorted(ends), device=device)
+    return _continued(model, prompts, ends, most, choose, samples, _reading_of(model))
+
+
+def _continued(
+    model: nn.Module,
+    prompts: Sequence[Sequence[int]],
+    ends: frozenset[int],
+    most: int,
+    choose: Callable[[torch.Tensor], torch.Tensor],
+    samples: int,
+    reading: Reading,
+) -> torch.Tensor:
+    batches = text_batches(model, prompts, samples, reading)
+    places = [place for batch in batches for place in batch.texts]
+    order = torch.tensor(places).argsort().to(batches[0].ids.device)
+    stops = torch.tensor(sorted(ends), dtype=torch.int64, device=order.device)
     added: list[torch.Tensor] = []
-    done = torch.zeros(len(prompts) * samples, dtype=torch.bool, device=device)
-    cache: Any = None
+    done = torch.zeros(len(order), dtype=torch.bool, device=order.device)
     for _ in range(most):
-        positions = (mask.cumsum(dim=1) - 1).clamp(min=0)[:, -ids.shape[1] :]
-        found: Any = model(
-            input_ids=ids,
-            attention_mask=mask,
-            position_ids=positions,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        cache, logits = found.past_key_values, found.logits[:, -1].float()
-        if samples > 1 and not added:
-            cache.batch_repeat_interleave(samples)
-            logits, mask = (t.repeat_interleave(samples, dim=0) for t in (logits, mask))
-        ids = choose(logits)[:, None]
-        mask = torch.cat([mask, torch.ones_like(mask[:, :1])], dim=1)
+        ids = choose(torch.cat([batch.scores() for batch in batches])[order])
         added.append(ids)
-        done |= torch.isin(ids[:, 0], stops)
+        done |= torch.isin(ids, stops)
         if done.all():
             break
-    return torch.cat(added, dim=1)
+        for batch in batches:
+            batch.append(ids[batch.texts])
+    return torch.stack(added, dim=1)
 
 
-def _left_padded(
-    prompts: Sequence[Sequence[int]], device: torch.device
-) -> tuple[torch.Tensor, torch.Tensor]:
-    width = max(len(prompt) for prompt in prompts)
-    ids = [[0] * (width - len(p)) + list(p) for p in prompts]
-    mask = [[0] * (width - len(p)) + [1] * len(p) for p in prompts]
-    return torch.tensor(ids, device=device), torch.tensor(mask, device=device)
+def _reading_of(model: nn.Module) -> Reading:
+    """The first form that gives the scores of each text alone, up to rounding."""
+    hf: Any = model
+    if not hasattr(model, "text_reading"):
+        with torch.autocast(next(model.parameters()).device.type, enabled=False):
+            tried = (form for form in _ROUNDINGS if _is_right(hf, form))
+            hf.text_reading = next(tried, Reading.WHOLE)
+        log.debug("%s reads texts that go on: %s", hf.config.model_type, hf.text_reading.value)
+    found: Reading = hf.text_reading
+    return found
+
+
+_ROUNDINGS = {Reading.PADDED: 1, Reading.CACHED: 8}
+"""Relative differences that are due to rounding, in square roots of a dtype's precision: recurrent
+layers compute one token in another way than many."""
+
+
+def _is_right(hf: Any, reading: Reading) -> bool:
+    """Whether a model gives the scores of each text alone if it reads several in this form."""
+    device, size = next(hf.parameters()).device, hf.config.get_text_config().vocab_size
+    generator = torch.Generator().manual_seed(0)
+    given = torch.randint(size, (3, 9), generator=generator).tolist()
+    prompts = [given[0], given[1][:5], given[2][:5]]
+    forced = torch.randint(size, (4, 2 * len(prompts)), generator=generator).to(device)
+    seen: list[torch.Tensor] = []
+
+    def choose(scores: torch.Tensor) -> torch.Tensor:
+        seen.append(scores)
+        return forced[len(seen) - 1]
+
+    try:
+        _continued(hf, prompts, frozenset(), len(forced), choose, 2, reading)
+    except Exception as e:  # noqa: BLE001 - each model has its own for what it does not take
+        log.debug("%s: %s: %s", hf.config.model_type, reading.value, e)
+        return False
+    for text, scores in enumerate(seen[-1]):
+        whole = [*prompts[text // 2], *forced[:-1, text].tolist()]
+        found = hf(input_ids=torch.tensor([whole], device=device), use_cache=False).logits[0, -1]
+        alone, rounding = found.float(), math.sqrt(torch.finfo(found.dtype).eps)
+        if not float((scores - alone).norm() / alone.norm()) <= _ROUNDINGS[reading] * rounding:
+            return False
+    return True
 
 
 def _choose(logits: torch.Tensor, how: Sampling, generator: torch.Generator) -> torch.Tensor:

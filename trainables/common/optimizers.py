@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import math
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -34,13 +35,16 @@ def make_optimizer(
         beta2: decay of squared gradients (AdamW), or of gradients (Lion).
         adamw_learning_rate: `muon`: of the parameters that AdamW trains; None: `learning_rate`.
     """
-    trained = [p for p in model.parameters() if p.requires_grad]
+    trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
     hidden = _hidden_matrices(model, trained) if name == "muon" else []
     taken = {id(p) for p in hidden}
-    others = [p for p in trained if id(p) not in taken]
+    others = {name: p for name, p in trained.items() if id(p) not in taken}
+    # experts have their biases in one matrix
+    decayed = [p for name, p in others.items() if p.ndim >= 2 and not name.endswith("bias")]
+    kept = {id(p) for p in decayed}
     groups: Groups = [
-        {"params": [p for p in others if p.ndim >= 2], "weight_decay": weight_decay},
-        {"params": [p for p in others if p.ndim < 2], "weight_decay": 0.0},
+        {"params": decayed, "weight_decay": weight_decay},
+        {"params": [p for p in others.values() if id(p) not in kept], "weight_decay": 0.0},
     ]
     betas = (0.9, beta2)
     if name == "lion":
@@ -49,19 +53,67 @@ def make_optimizer(
     adamw = AdamW(groups, lr=rate, betas=betas, fused=True)
     if not hidden:
         return adamw
-    muon = torch.optim.Muon(
-        hidden, lr=learning_rate, weight_decay=weight_decay, adjust_lr_fn="match_rms_adamw"
-    )
-    return MuonWithAdamW(muon, adamw)
+    return MuonWithAdamW(Muon(hidden, learning_rate, weight_decay), adamw)
 
 
-def _hidden_matrices(model: nn.Module, trained: list[nn.Parameter]) -> list[nn.Parameter]:
-    """Matrices that map hidden units to hidden units: not those of tokens or positions."""
-    found = [m.weight for m in model.modules() if isinstance(m, nn.Embedding)]
+def _hidden_matrices(model: nn.Module, trained: Mapping[str, nn.Parameter]) -> list[nn.Parameter]:
+    """Matrices that map hidden units to hidden units, and stacks of them (of experts): not those of
+    tokens or positions, and no kernels of convolutions."""
+    other = [m.weight for m in model.modules() if isinstance(m, (nn.Embedding, nn.Conv1d))]
     hf: Any = model
     head = hf.get_output_embeddings()
-    ends = {id(p) for p in [*found, *(head.parameters() if head is not None else ())]}
-    return [p for p in trained if p.ndim == 2 and id(p) not in ends]
+    others = {id(p) for p in [*other, *(head.parameters() if head is not None else ())]}
+    return [
+        p
+        for name, p in trained.items()
+        if id(p) not in others
+        and ((p.ndim == 2 and name.endswith(".weight")) or (p.ndim == 3 and min(p.shape[1:]) > 1))
+    ]
+
+
+class Muon(torch.optim.Optimizer):
+    """Muon as torch has it, also of stacks of matrices [matrices, rows, columns]: each is alone.
+
+    Its updates have the size of AdamW's (Liu et al. 2025, 2502.16982).
+    """
+
+    def __init__(self, params: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
+        super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": 0.95})
+
+    @torch.no_grad()
+    def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
+        """One step of all parameters that have a gradient."""
+        for group in self.param_groups:
+            for p in group["params"]:
+                if p.grad is not None:
+                    self._update(p, p.grad, group)
+
+    def _update(self, p: torch.Tensor, grad: torch.Tensor, group: dict[str, Any]) -> None:
+        state, rate = self.state[p], group["lr"]
+        if "momentum_buffer" not in state:
+            state["momentum_buffer"] = torch.zeros_like(grad)
+        average = state["momentum_buffer"].lerp_(grad, 1 - group["momentum"])
+        update = orthogonal(grad.lerp(average, group["momentum"]))
+        p.mul_(1 - rate * group["weight_decay"])
+        p.add_(update, alpha=-rate * 0.2 * math.sqrt(max(p.shape[-2:])))
+
+
+def orthogonal(matrices: torch.Tensor) -> torch.Tensor:
+    """The orthogonal factor of each matrix, about, bfloat16 (Jordan 2024: Newton-Schulz steps).
+
+    Args:
+        matrices: [rows, columns], or a stack of such.
+    """
+    a, b, c = 3.4445, -4.7750, 2.0315
+    add: Any = torch.addmm if matrices.ndim == 2 else torch.baddbmm
+    tall = matrices.shape[-2] > matrices.shape[-1]
+    found: torch.Tensor = matrices.bfloat16()
+    found = found.mT if tall else found
+    found = found / found.norm(dim=(-2, -1), keepdim=True).clamp(min=1e-7)
+    for _ in range(5):
+        gram = found @ found.mT
+        found = add(found, add(gram, gram, gram, beta=b, alpha=c), found, beta=a)
+    return found.mT if tall else found
 
 
 class AdamW(torch.optim.AdamW):
@@ -88,13 +140,12 @@ def alike(tensors: Iterable[T]) -> list[list[T]]:
 
 
 class MuonWithAdamW(torch.optim.Optimizer):
-    """Muon (Jordan 2024) for hidden matrices and AdamW for the rest, as one optimizer.
+    """Muon for hidden matrices and AdamW for the rest, as one optimizer.
 
-    Muon's updates are scaled to the size of AdamW's (Liu et al. 2025, 2502.16982), so that both
-    take the same learning rate and weight decay.
+    Both take the same learning rate and weight decay.
     """
 
-    def __init__(self, muon: torch.optim.Muon, adamw: torch.optim.AdamW) -> None:
+    def __init__(self, muon: Muon, adamw: torch.optim.AdamW) -> None:
         self._parts = [(muon, len(muon.param_groups)), (adamw, len(adamw.param_groups))]
         super().__init__([*muon.param_groups, *adamw.param_groups], {})
 

@@ -28,20 +28,6 @@ def peak_flops(device: torch.device) -> float | None:
     return next((peak for part, peak in _PEAK.items() if part in name), None)
 
 
-def flops_per_token(weights: int, layers: int, width: int, length: int, frozen: int = 0) -> float:
-    """FLOPs of a training step per token: 6 N + 12 L W T, as in PaLM (Chowdhery et al. 2022, B).
-
-    Recomputed activations do not count. Attention counts as if it were not causal.
-
-    Args:
-        weights: N, those of matrix products: an embedding counts only as the output's matrix.
-        layers, width: L and W, attention layers and the sum of their heads' widths.
-        length: T, tokens of a sequence.
-        frozen: those of N that are not trained; their gradients are not computed.
-    """
-    return 6.0 * weights - 2.0 * frozen + 12.0 * layers * width * length
-
-
 def start_memory_peak(device: torch.device) -> None:
     """Forget the largest use of the device's memory so far."""
     if device.type == "cuda":

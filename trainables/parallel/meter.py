@@ -48,6 +48,27 @@ _COSTS[torch.ops.transformers.grouped_mm_fallback] = _grouped
 _COSTS[torch.ops.transformers.grouped_mm_fallback_backward] = lambda *args, **_: 2 * _grouped(*args)
 
 
+class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Counts floating-point operations while it is active: `with counter: model(ids)`."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.flops = 0
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Iterable[type],
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Add those of an operation."""
+        found = func(*args, **(kwargs or {}))
+        if func.overloadpacket in _COSTS:
+            self.flops += _COSTS[func.overloadpacket](*args, **(kwargs or {}), out_val=found)
+        return found
+
+
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Counts what happens on this rank while it is active: `with meter: step()`.
 

@@ -11,7 +11,8 @@ from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.model.objective import NextTokenLoss, document_positions, next_token_loss
+from trainables.causal_lm.model.objective import NextTokenLoss, next_token_loss
+from trainables.causal_lm.model.packing import document_positions
 from trainables.causal_lm.trainable import CausalLM
 from trainables.job import Answer
 

@@ -9,8 +9,10 @@ import torch
 from pydantic import BaseModel
 from torch import nn
 
+from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.model.packing import Packing, packing_of, takes_rows
 from trainables.common.cross_entropy import linear_cross_entropy
 from trainables.common.lora import scale_by_tensors
 from trainables.parallel.fsdp import blocks_of, device_of
@@ -71,16 +73,18 @@ def compile_blocks(model: nn.Module) -> None:
     """
     hf: Any = model
     for block in blocks_of(model):
-        block.forward = _compiled(block.forward)
+        block.forward = _compiled(block.forward, model)
     hf.cross_entropy = torch.compile(linear_cross_entropy, dynamic=False)
 
 
-def _compiled(forward: Callable[..., Any]) -> Callable[..., Any]:
-    """A forward pass that is compiled where gradients are needed: evaluations have many shapes."""
+def _compiled(forward: Callable[..., Any], model: nn.Module) -> Callable[..., Any]:
+    """A forward pass that is compiled where gradients are needed: evaluations have many shapes, and
+    so have documents of a model that takes them in rows."""
     fast = torch.compile(forward, dynamic=False)
 
     def compute(*inputs: Any, **others: Any) -> Any:
-        return (fast if torch.is_grad_enabled() else forward)(*inputs, **others)
+        compiled = torch.is_grad_enabled() and not takes_rows(model)
+        return (fast if compiled else forward)(*inputs, **others)
 
     return compute
 
@@ -95,6 +99,23 @@ def compiles(
         return config.compile
     size = sum(p.numel() for p in model.parameters())
     return may_compile(config, device) and size >= COMPILED_FROM
+
+
+def compiles_documents(config: CausalLMConfig, model: nn.Module) -> bool:
+    """Whether sequences of documents have one shape; it is found out, as that cannot be compiled.
+
+    Raises:
+        UserError: they have many shapes, and `compile` is true.
+    """
+    if packing_of(model, config.sequence_length) is not Packing.ROWS:
+        return True
+    if config.compile is True:
+        hf: Any = model
+        raise UserError(
+            f"compile: true: packing {config.packing} pads each document of"
+            f" {hf.config.model_type}, in too many shapes; use compile: auto"
+        )
+    return False
 
 
 def may_compile(config: CausalLMConfig, device: torch.device) -> bool:

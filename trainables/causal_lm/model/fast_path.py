@@ -15,6 +15,7 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.model.packing import Packing, set_packing
 from trainables.common.precision import compute_dtype
 from trainables.parallel.context import attention, model_arguments
 
@@ -32,6 +33,7 @@ def speed_up(model: nn.Module) -> None:
 
     AttentionInterface.register(CAUSAL, _causal_attention)
     hf.set_attn_implementation(CAUSAL)
+    set_packing(model, Packing.MASK)
     if isinstance(model, FSDPModule):  # the ranks gather the weights of embedding and output
         hf.hidden = MethodType(_embedded_and_computed, model)
         register_fsdp_forward_method(model, "hidden")

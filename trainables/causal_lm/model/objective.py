@@ -25,15 +25,20 @@ from trainables.causal_lm.model.fast_path import (
     output_weight,
     speed_up,
 )
+from trainables.causal_lm.model.packing import (
+    check_documents,
+    compute_documents,
+    document_positions,
+    packing_of,
+)
 from trainables.client import Rows
 from trainables.common.cross_entropy import (
     IGNORED,
     linear_cross_entropies,
     linear_cross_entropy,
 )
-from trainables.common.experts import balance_gradient, idle_weights, router_logits
+from trainables.common.experts import balance_gradient, router_logits
 from trainables.common.precision import compute_dtype
-from trainables.common.throughput import flops_per_token
 from trainables.parallel.context import (
     CONTEXT,
     mean_cross_entropy,
@@ -42,8 +47,10 @@ from trainables.parallel.context import (
     split_sequences,
 )
 from trainables.parallel.experts import split_experts
+from trainables.parallel.fake_rank import fake_tensors
 from trainables.parallel.fsdp import blocks_of, shard
-from trainables.parallel.mesh import Mesh
+from trainables.parallel.mesh import ALONE, Mesh
+from trainables.parallel.meter import FlopCounter
 from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.sequence import cut_sequences
 
@@ -129,21 +136,6 @@ def text_inputs(tokens: torch.Tensor, end: int | None) -> Inputs:
     return tokens, None, None if end is None else document_positions(tokens, end)
 
 
-def document_positions(tokens: torch.Tensor, end: int) -> torch.Tensor:
-    """Position of each input in its document, int64 [batch, length].
-
-    A document begins with the token `end` of the one before, so that every target counts.
-
-    Args:
-        tokens: int64 [batch, length + 1].
-        end: the token that ends a document.
-    """
-    inputs = tokens[:, :-1]
-    places = torch.arange(inputs.shape[1], device=tokens.device)
-    begins = torch.where(inputs == end, places, 0).cummax(dim=1).values
-    return places - begins
-
-
 def _targets(tokens: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
     """The next tokens, int64 [batch, length]; those that do not count are `IGNORED`."""
     targets = tokens[:, 1:]
@@ -180,6 +172,7 @@ def spread_or_place(
     if not mesh.is_sharded:
         place(model, device)
         return
+    check_documents(model, mesh)
     split_sequences(model, mesh)
     dtype, plan = compute_dtype(config.dtype, device), plan_of_layers(model, mesh)
     ring = mesh.layout.cp_method == "ring"
@@ -219,19 +212,20 @@ def recompute_activations(model: nn.Module) -> None:
     hf.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
 
 
-def step_flops(model: nn.Module, config: CausalLMConfig) -> float:
-    """FLOPs of a training step per token; see `flops_per_token`."""
-    hf: Any = model
-    embedding, head = hf.get_input_embeddings().weight, hf.get_output_embeddings().weight
-    used = [p for p in model.parameters() if p is not embedding or embedding is head]
-    shape = hf.config
-    return flops_per_token(
-        sum(p.numel() for p in used) - idle_weights(model, config.experts),
-        shape.num_hidden_layers,
-        shape.hidden_size,
-        config.sequence_length,
-        frozen=sum(p.numel() for p in used if not p.requires_grad),
-    )
+def step_flops(model: nn.Module, config: CausalLMConfig) -> float | None:
+    """FLOPs of a training step per token; None for a model that does not run on fake tensors.
+
+    Three times the products and attentions (as if not causal) of a forward pass, less what frozen
+    weights save."""
+    counter = FlopCounter()
+    try:
+        with fake_tensors(ALONE), torch.no_grad(), counter:
+            ids = torch.zeros(1, config.sequence_length, dtype=torch.int64)
+            model(input_ids=ids, use_cache=False)
+    except Exception:  # noqa: BLE001 - what reads a number from a tensor fails in many ways
+        return None
+    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    return 3.0 * counter.flops / config.sequence_length - 2.0 * frozen
 
 
 @contextmanager
@@ -270,10 +264,16 @@ def next_token_logits(
         positions: as of `NextTokenLoss`.
         keep: only these last positions of the length have scores; 0: all.
     """
+
+    def compute(**arguments: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = model(use_cache=False, logits_to_keep=keep, **arguments).logits
+        return found
+
     with autocast(config, inputs.device):
-        logits: torch.Tensor = model(
-            use_cache=False, logits_to_keep=keep, **model_arguments(model, inputs, positions)
-        ).logits
+        if positions is None:
+            logits = compute(**model_arguments(model, inputs, None))
+        else:
+            logits = compute_documents(model, compute, inputs, positions)
     return logits.float().reshape(-1, logits.shape[-1])
 
 
@@ -290,6 +290,8 @@ def training_logits(
     weight: float | torch.Tensor = config.experts.balance if config.experts is not None else 0.0
     if config.experts is None or (isinstance(weight, float) and weight == 0):
         return next_token_logits(model, inputs, config, positions), 0.0
+    if positions is not None:
+        packing_of(model, inputs.shape[1])  # its comparison is not of this batch
     with router_logits(model) as routed:
         logits = next_token_logits(model, inputs, config, positions)
     together = getattr(model, "shares_batch", False)

@@ -16,6 +16,7 @@ from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.layouts.rules import PIPELINED
 from trainables.causal_lm.model.objective import autocast, plan_of_layers
+from trainables.causal_lm.model.packing import Packing, packing_by_masks
 from trainables.common.experts import router_logits
 from trainables.common.precision import compute_dtype
 from trainables.common.stage_balance import StageBalance
@@ -90,7 +91,11 @@ class Stage(nn.Module):
     def _hidden(self, given: torch.Tensor, positions: torch.Tensor | None) -> torch.Tensor:
         """Outputs of the last layer, [rows, length, width]."""
         name = "input_ids" if self._is_first else "inputs_embeds"
-        compute = partial(self.base, **{name: given}, use_cache=False, **document_mask(positions))
+        if positions is not None and packing_by_masks(self.base) is Packing.POSITIONS:
+            others = {"position_ids": positions}
+        else:
+            others = document_mask(positions)
+        compute = partial(self.base, **{name: given}, use_cache=False, **others)
         if self._balance is None:
             found: torch.Tensor = compute().last_hidden_state
             return found
