@@ -128,13 +128,21 @@ class Draft:
         data |= {"fixed": self.fixed} if self.fixed else {}
         data |= {key: keys[key] for key in _ORDER if key in keys}
         while wrong := [(p, t) for p, t in sweep_problems(data).items() if _at(data, p) != OPEN]:
-            path, text = wrong[0]
-            where = _replaceable(data, path)
-            value = _at(data, where)
-            self.note(None, f"{dotted(where)}: {show(value)} cannot be written: {text}")
-            parent = _at(data, where[:-1])
-            parent[where[-1]] = OPEN
+            self._give_up(data, *wrong[0])
         return data
+
+    def _give_up(self, data: dict[str, Any], path: KeyPath, text: str) -> None:
+        """Replace what the loader refuses by `OPEN`, and note it."""
+        where = _replaceable(data, path)
+        value = _at(data, where)
+        self.note(None, f"{dotted(where)}: {_flow(value)} cannot be written: {text}")
+        if where[0] == "fixed":  # where any text is a value
+            self.space[OPEN] = OPEN
+            del _at(data, where[:-1])[where[-1]]
+        elif where == ("space",):
+            self.space[OPEN] = OPEN
+        else:
+            _at(data, where[:-1])[where[-1]] = OPEN
 
 
 def _is_grid(part: object) -> TypeGuard[Mapping[str, Sequence[Any]]]:
@@ -184,4 +192,5 @@ def _flow(value: Any) -> str:
         return ".nan" if math.isnan(value) else ".inf" if value > 0 else "-.inf"
     if isinstance(value, float):
         return re.sub(r"^(-?\d+)e", r"\1.0e", json.dumps(value))
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(c if c.isprintable() else f"\\U{ord(c):08x}" for c in text)

@@ -168,12 +168,12 @@ def _command(draft: Draft, template: Part, names: dict[str, str]) -> None:
     containers = _containers(template.part("trialSpec"))
     primary = template.part("primaryContainerName").raw
     chosen = [c for c in containers if c.part("name").raw == primary] or containers
-    words: list[str] = []
+    words = [OPEN] if chosen and "command" not in chosen[0] else []  # else that of the image
     for part in [p for key in ("command", "args") for c in chosen[:1] for p in c.part(key).parts()]:
-        given = str(part.read())
-        word = _PLACE.sub(lambda m: _place(m, references), given)
+        text = str(part.read())
+        word = _PLACE.sub(lambda m: _place(m, references), text)
         if "${" in word or f"{{{OPEN}}}" in word:
-            draft.note(part.line, f"{given} of the command is not translated; fill it in")
+            draft.note(part.line, f"{text} of the command is not translated; fill it in")
             word = OPEN
         words.append(word)
     if chosen and primary in (None, chosen[0].part("name").raw):

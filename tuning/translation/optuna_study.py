@@ -15,7 +15,7 @@ _MODES = {"minimize": "min", "maximize": "max", "MINIMIZE": "min", "MAXIMIZE": "
 SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
     "TPESampler": (
         "tpe",
-        {"n_startup_trials": None, "multivariate": None, "constant_liar": None},
+        {"n_startup_trials": None, "multivariate": True, "constant_liar": True},
     ),
     "CmaEsSampler": ("cmaes", {"n_startup_trials": 1}),
     "GPSampler": ("gp", {"n_startup_trials": None}),
@@ -35,7 +35,7 @@ PRUNERS: dict[str, tuple[str, dict[str, Any]]] = {
     ),
 }
 """Likewise of its pruners."""
-_KEYS = {
+RENAMED = {
     "n_startup_trials": "startup_trials",
     "population_size": "population",
     "min_resource": "grace_period",
@@ -130,7 +130,7 @@ class _Study:
             return
         given.put("seed", "seed")
         for key, default in defaults.items():
-            given.put(key, f"search.{_KEYS.get(key, key)}", default)
+            given.put(key, f"search.{RENAMED.get(key, key)}", default)
 
     def _pruner(self) -> None:
         given = Arguments(self._script, self._given.node("pruner"))
@@ -150,11 +150,13 @@ class _Study:
             text = f"the pruner {called} is not translated; fill in scheduler.name"
             self._draft.note(given.line or self._given.line, text)
         for key, default in defaults.items():
-            given.put(key, f"scheduler.{_KEYS.get(key, key)}", default)
+            given.put(key, f"scheduler.{RENAMED.get(key, key)}", default)
         scheduler = self._draft.keys["scheduler"]
         if name == "median":
             warmup = given.get("n_warmup_steps", 0)
-            self._draft.set("scheduler.grace_period", OPEN if warmup is UNREAD else max(1, warmup))
+            self._draft.set(
+                "scheduler.grace_period", max(1, warmup) if isinstance(warmup, int) else OPEN
+            )
             text = f"the pruner {called}: the scheduler median compares with averages of others"
             self._draft.note(given.line or self._given.line, text)
         elif name in ("asha", "hyperband"):

@@ -30,7 +30,7 @@ SCHEDULERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Ray Tune's schedulers: the name here, and the arguments that are translated, with their defaults
 there where those here differ."""
-_KEYS = {
+RENAMED = {
     "perturbation_interval": "interval",
     "quantile_fraction": "quantile",
     "resample_probability": "resample",
@@ -88,7 +88,11 @@ class _Search:
 
     def translate(self) -> None:
         self._draft.set("trainable", self._trainable())
-        self._space(self._main.node("param_space") or self._main.node("config"), "")
+        space = self._main.node("param_space") or self._main.node("config")
+        self._space(space, "")
+        if space is None:
+            self._draft.note(self._call.lineno, "a search without param_space is not translated")
+            self._draft.space[OPEN] = OPEN
         self._searcher(self._tune.node("search_alg"))
         self._scheduler(self._tune.node("scheduler"))
         self._objective("metric")
@@ -116,7 +120,7 @@ class _Search:
     def _space(self, node: ast.expr | None, prefix: str) -> None:
         found: dict[str, ast.expr] = {}
         for key, value in self._script.entries(node):
-            if key is None:
+            if key is None or "." in key:  # a group is another thing than a key with a dot
                 self._script.note(value, f"the space: {ast.unparse(value)}")
                 self._draft.space[OPEN] = OPEN
             else:
@@ -171,8 +175,9 @@ class _Search:
         for key, default in defaults.items():
             given.put(key, _SEARCHER_KEYS[key], default)
         points = given.get("points_to_evaluate") if name != OPEN else None
-        if isinstance(points, list) and all(isinstance(point, dict) for point in points):
-            self._draft.set("points", [nested(point) for point in points] or None)
+        if points is not None and points is not UNREAD:
+            is_list = isinstance(points, list) and all(isinstance(point, dict) for point in points)
+            self._draft.set("points", [nested(point) for point in points] if is_list else OPEN)
 
     def _scheduler(self, node: ast.expr | None) -> None:
         given, draft = Arguments(self._script, node), self._draft
@@ -191,7 +196,7 @@ class _Search:
             draft.set("scheduler.time_attr", time_attr)
         for key, default in defaults.items() if name != OPEN else ():
             if key != "time_attr":
-                given.put(key, f"scheduler.{_KEYS.get(key, key)}", default)
+                given.put(key, f"scheduler.{RENAMED.get(key, key)}", default)
         if name in ("pbt", "pb2"):
             self._mutations(given)
         self._stop()
@@ -213,7 +218,10 @@ class _Search:
             self._draft.set("scheduler.max_t", OPEN)
         elif given is not None:
             most = given.pop(_ITERATION, None) if isinstance(given, dict) else None
-            self._draft.set("scheduler.max_t", most if most is None else min(most, *known, most))
+            if scheduler.get("max_t") != OPEN and isinstance(most, int):
+                self._draft.set("scheduler.max_t", min([most, *known]))
+            elif most is not None:
+                self._draft.set("scheduler.max_t", OPEN)
             if given:
                 where = self._run.node("stop")
                 self._draft.note(getattr(where, "lineno", None), f"stop={given} is not translated")
@@ -237,7 +245,7 @@ class _Search:
         self._tune.put("max_concurrent_trials", "resources.concurrency")
         self._tune.put("time_budget_s", "budget.time")
         samples, grid = self._tune.get("num_samples", 1), self._draft.grid_size()
-        if samples is UNREAD:
+        if not isinstance(samples, int):
             self._draft.set("budget.trials", OPEN)
         elif samples == -1:
             if "time" not in self._draft.keys.get("budget", {}):

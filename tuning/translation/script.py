@@ -115,9 +115,10 @@ class Script:
             is_read = None not in pairs and not any(part is UNREAD for part in pairs.values())
             return pairs if is_read else UNREAD
         try:
-            return UNREAD if node is None else ast.literal_eval(node)
+            value = UNREAD if node is None else ast.literal_eval(node)
         except (ValueError, TypeError):
             return UNREAD
+        return value if value is None or isinstance(value, bool | int | float | str) else UNREAD
 
     def entries(self, node: ast.expr | None) -> Iterator[tuple[str | None, ast.expr]]:
         """Keys and values of a mapping that a script builds; a later one replaces an earlier one.
@@ -143,8 +144,7 @@ class Script:
     def _entries_of(self, change: ast.expr, use: ast.Name) -> Iterator[tuple[str | None, ast.expr]]:
         """What `space["x"] = …` or `space.update(…)` adds to a mapping before it is used."""
         statement = self._parents[change]
-        is_before = change.lineno < use.lineno or self._scope(change) is not self._scope(use)
-        added = self._added(change, statement) if is_before and self.is_certain(statement) else None
+        added = self._added(change, statement) if self.is_certain(statement) else None
         if added is None:
             yield None, statement.value if isinstance(statement, ast.Expr) else change
         else:
@@ -205,10 +205,16 @@ class Script:
             return []
         is_data = not isinstance(value, ast.Call) or self.name(value.func) == "dict"
         scope = self._binding(node)[0]
-        uses = [n for n in self._nodes if isinstance(n, ast.Name) and n.id == node.id]
-        uses = [n for n in uses if isinstance(n.ctx, ast.Load) and self._binding(n)[0] is scope]
+        names = [n for n in self._nodes if isinstance(n, ast.Name) and n.id == node.id]
+        uses = [n for n in names if n is not node and self._binding(n)[0] is scope]
+        uses = [use for use in uses if isinstance(use.ctx, ast.Load)]
         found = [change for use in uses if (change := self._change(use, is_data)) is not None]
+        found = [change for change in found if not self._is_after(change, node)]
         return sorted(found, key=lambda change: change.lineno)
+
+    def _is_after(self, change: ast.expr, use: ast.Name) -> bool:
+        is_same = self._scope(change) is self._scope(use)
+        return is_same and change.lineno > use.lineno and self.is_certain(use)
 
     def _change(self, use: ast.Name, is_data: bool) -> ast.expr | None:
         node: ast.expr = use

@@ -83,7 +83,8 @@ class _Parameters:
                 self.add(part.part("parameters"), f"{name}.")
                 continue
             self.names.append(name)
-            if "value" in part:
+            if "value" in part and part.part("distribution").raw in (None, "constant"):
+                part.get("distribution", str)
                 self._draft.fix(part.line, name, self._given(part, part.part("value").read()))
             elif (domain := self._domain(part)) is not None:
                 self._draft.add(part.line, name, domain)

@@ -12,6 +12,8 @@ if __name__ == "__main__":
         study.tell(trial, objective(trial))
 
 # is mode: "?"
+# is search.name: "?"
+# is scheduler.name: "?"
 # is budget.trials: "?"
 # says study.ask()
 # says create_study(direction='maximize')

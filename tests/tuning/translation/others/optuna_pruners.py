@@ -11,7 +11,9 @@ def objective(trial):
     return rate
 
 
-study = optuna.create_study(pruner=optuna.pruners.SuccessiveHalvingPruner(), sampler=optuna.samplers.RandomSampler())
+study = optuna.create_study(
+    pruner=optuna.pruners.SuccessiveHalvingPruner(), sampler=optuna.samplers.RandomSampler()
+)
 if __name__ == "__main__":
     for _ in range(3):
         study.optimize(objective, n_trials=10)

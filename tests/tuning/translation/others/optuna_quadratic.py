@@ -15,7 +15,7 @@ if __name__ == "__main__":
 # is trainable: optuna_quadratic.py:objective
 # is mode: min
 # is space: {x: {uniform: [-100.0, 100.0]}, y: {choice: [-1, 0, 1]}}
-# is search: {name: tpe}
+# is search: {name: tpe, multivariate: true, constant_liar: true}
 # is seed: 10
 # is budget: {trials: 100, time: 600}
 # is resources.concurrency: 1

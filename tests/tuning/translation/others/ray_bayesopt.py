@@ -15,7 +15,9 @@ search = BayesOptSearch(metric="mean_loss", mode="min")
 limited = ConcurrencyLimiter(search, max_concurrent=4)
 tuner = tune.Tuner(
     objective,
-    tune_config=tune.TuneConfig(search_alg=limited, scheduler=AsyncHyperBandScheduler(), num_samples=100),
+    tune_config=tune.TuneConfig(
+        search_alg=limited, scheduler=AsyncHyperBandScheduler(), num_samples=100
+    ),
     run_config=tune.RunConfig(name="my_exp"),
     param_space={"steps": 100, "width": tune.uniform(0, 20)},
 )

@@ -4,7 +4,12 @@ from ray.tune.search.optuna import OptunaSearch
 
 POINTS = [{"width": 1, "layers": [8, 8]}, {"width": 2}]
 defaults = {"momentum": tune.uniform(0, 1)}
-space = {"width": tune.randint(1, 100), "layers": tune.choice([[8, 8], [16]]), "act": "relu", **defaults}
+space = {
+    "width": tune.randint(1, 100),
+    "layers": tune.choice([[8, 8], [16]]),
+    "act": "relu",
+    **defaults,
+}
 
 
 class Trainer(tune.Trainable):
@@ -20,7 +25,9 @@ if __name__ == "__main__":
             metric="score",
             mode="max",
             search_alg=OptunaSearch(points_to_evaluate=POINTS, seed=3),
-            scheduler=MedianStoppingRule(time_attr="training_iteration", grace_period=5, hard_stop=False),
+            scheduler=MedianStoppingRule(
+                time_attr="training_iteration", grace_period=5, hard_stop=False
+            ),
             num_samples=30,
             max_concurrent_trials=2,
             time_budget_s=3600,

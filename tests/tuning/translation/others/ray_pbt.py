@@ -24,7 +24,9 @@ class Net(tune.Trainable):
 
 tuner = tune.Tuner(
     Net,
-    run_config=tune.RunConfig(name="pbt_test", stop={"mean_accuracy": 0.96, "training_iteration": 50}),
+    run_config=tune.RunConfig(
+        name="pbt_test", stop={"mean_accuracy": 0.96, "training_iteration": 50}
+    ),
     tune_config=tune.TuneConfig(scheduler=scheduler, num_samples=4),
     param_space={"lr": tune.uniform(0.001, 1), "momentum": tune.uniform(0.1, 0.9)},
 )
