@@ -84,7 +84,10 @@ def _limits(draft: Draft, spec: Part) -> None:
     draft.set("budget.trials", trials)
     if trials is None:
         draft.open(spec.line, "an experiment without maxTrialCount", "budget.trials")
-    draft.set("resources.concurrency", spec.get("parallelTrialCount", int) or _PARALLEL)
+    parallel = spec.get("parallelTrialCount", int)
+    if parallel is None:
+        parallel = OPEN if "parallelTrialCount" in spec else _PARALLEL
+    draft.set("resources.concurrency", parallel)
 
 
 def _algorithm(draft: Draft, algorithm: Part) -> None:
@@ -106,6 +109,7 @@ def _early_stopping(draft: Draft, stopping: Part) -> None:
         return
     if stopping.get("algorithmName", str) != "medianstop":
         draft.open(stopping.line, str(stopping), "scheduler.name")
+        stopping.read()
         return
     draft.set("scheduler", {"name": "median", "grace_period": _START_STEP})
     for setting in stopping.part("algorithmSettings").parts():
@@ -152,12 +156,11 @@ def metric_pattern(name: str) -> str:
 def _collector(draft: Draft, collector: Part) -> None:
     metric = draft.keys["metric"]
     kind = collector.part("collector").get("kind", str) or "StdOut"
-    if kind == "StdOut" and collector.part("source").part("filter").raw is None:
+    if metric != OPEN and kind == "StdOut" and collector.part("source").part("filter").raw is None:
         draft.set("report_from.stdout", {metric: metric_pattern(metric)})
         return
-    draft.note(collector.line, f"{collector} is not translated; fill in report_from")
+    draft.open(collector.line, str(collector), "report_from")
     collector.read()
-    draft.set("report_from", OPEN)
 
 
 def _command(draft: Draft, template: Part, names: dict[str, str]) -> None:

@@ -110,7 +110,7 @@ class _Search:
                 self._script.read(found)
                 if found in self._script.tree.body:
                     return f"{self._draft.source}:{node.id}"
-            module, _, function = self._script.name(node).rpartition(".")
+            module, _, function = self._script.imported(node).rpartition(".")
             if module:
                 return f"{module}:{function}"
         shown = ast.unparse(node) if node is not None else "a search without trainable"
@@ -121,7 +121,7 @@ class _Search:
         found: dict[str, ast.expr] = {}
         for key, value in self._script.entries(node):
             if key is None or "." in key:  # a group is another thing than a key with a dot
-                self._script.note(value, f"the space: {ast.unparse(value)}")
+                self._script.note(value, f"{key or 'the space'}: {ast.unparse(value)}")
                 self._draft.space[OPEN] = OPEN
             else:
                 found[key] = value
@@ -157,7 +157,8 @@ class _Search:
         if kind.endswith("randint") and given.get("q", 1) == 1:
             kind = kind.removeprefix("q")
             given.pop("q", None)
-        return {kind: [given[name] for name in arguments(kind) if name in given]}
+        names = arguments(kind)[: len(given)]
+        return {kind: [given[n] for n in names] if given.keys() == set(names) else given}
 
     def _searcher(self, node: ast.expr | None) -> None:
         given = Arguments(self._script, node)
@@ -182,17 +183,15 @@ class _Search:
     def _scheduler(self, node: ast.expr | None) -> None:
         given, draft = Arguments(self._script, node), self._draft
         self._objectives.append(given)
-        name, defaults = SCHEDULERS.get(given.name or "FIFOScheduler", (OPEN, {}))
-        time_attr = given.get("time_attr", defaults.get("time_attr", _ITERATION))
-        if (given and not given.name) or time_attr is UNREAD or time_attr == _SECONDS:
+        name, defaults = SCHEDULERS.get(given.name, (OPEN, {})) if given else ("none", {})
+        time_attr = given.get("time_attr", defaults["time_attr"]) if defaults else _ITERATION
+        if time_attr is UNREAD or time_attr == _SECONDS:
             name = OPEN
         draft.set("scheduler", {"name": name})
-        if name == OPEN:
-            text = (
-                f"the scheduler {given.name}, by {time_attr}," if given.name in SCHEDULERS else ""
-            )
-            draft.note(given.line, f"{text or f'the scheduler {given.name}'} is not translated")
-        elif time_attr != _ITERATION:  # else a step
+        if name == OPEN and given.name:
+            by = f", by {_SECONDS}," if time_attr == _SECONDS else ""
+            draft.note(given.line, f"the scheduler {given.name}{by} is not translated")
+        elif name != OPEN and time_attr != _ITERATION:  # else a step
             draft.set("scheduler.time_attr", time_attr)
         for key, default in defaults.items() if name != OPEN else ():
             if key != "time_attr":
@@ -217,7 +216,8 @@ class _Search:
         if given is UNREAD:
             self._draft.set("scheduler.max_t", OPEN)
         elif given is not None:
-            most = given.pop(_ITERATION, None) if isinstance(given, dict) else None
+            is_step = isinstance(given, dict) and "time_attr" not in scheduler
+            most = given.pop(_ITERATION, None) if is_step else None
             if scheduler.get("max_t") != OPEN and isinstance(most, int):
                 self._draft.set("scheduler.max_t", min([most, *known]))
             elif most is not None:

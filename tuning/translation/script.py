@@ -94,6 +94,12 @@ class Script:
         is_one = len(found) == 1 and isinstance(found[0], _Definition)
         return found[0] if is_one else None  # type: ignore[return-value]  # as is_one says
 
+    def imported(self, node: ast.expr | None) -> str:
+        """The full name of what a name is imported as; empty if it is bound in another way."""
+        found = self._binding(node)[1] if isinstance(node, ast.Name) else []
+        is_one = len(found) == 1 and isinstance(found[0], ast.Import | ast.ImportFrom)
+        return self.name(node) if is_one and node is not None else ""
+
     def value(self, node: ast.expr | None) -> ast.expr | None:
         """What a name stands for; the name itself if that is not certain."""
         while isinstance(node, ast.Name):
@@ -196,7 +202,7 @@ class Script:
             if isinstance(above, _BRANCHES) and not (_is_main(above) or is_tried):
                 return False
             node = above
-        return node is not None
+        return isinstance(node, _Definition | ast.Module)
 
     def _changes(self, node: ast.Name) -> list[ast.expr]:
         """Where what a name stands for may be changed, in the order of the lines."""
@@ -227,13 +233,11 @@ class Script:
             is_method = isinstance(parent, ast.Call) and parent.func is node
             is_change = isinstance(node, ast.Attribute) and node.attr in _CHANGES
             return parent if is_method and is_change else None  # type: ignore[return-value]
-        if isinstance(
-            call := self._parents[parent] if isinstance(parent, ast.keyword) else parent, ast.Call
-        ):
-            name = self.name(call.func)
-            is_kept = name.startswith(_SEARCH) or name.rpartition(".")[2] in _KEEPS
-            return None if is_kept or not is_data else use
-        return use if is_data and isinstance(parent, ast.Assign | ast.AnnAssign) else None
+        call = self._parents[parent] if isinstance(parent, ast.keyword) else parent
+        name = self.name(call.func) if isinstance(call, ast.Call) else ""
+        is_kept = name.startswith(_SEARCH) or name.rpartition(".")[2] in _KEEPS
+        is_given = isinstance(call, ast.Call | ast.Assign | ast.AnnAssign) and not is_kept
+        return use if is_data and is_given else None
 
 
 def _names_bound(node: ast.AST) -> list[str]:

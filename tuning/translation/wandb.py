@@ -191,6 +191,7 @@ def _early_terminate(draft: Draft, stop: Part) -> None:
         return
     if stop.get("type", str) != "hyperband":
         draft.open(stop.line, str(stop), "scheduler.name")
+        stop.read()
         return
     eta = stop.number("eta") if "eta" in stop else 3
     first, last = stop.number("min_iter"), stop.number("max_iter")

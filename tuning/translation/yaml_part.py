@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ruamel.yaml import YAML
-from ruamel.yaml.error import MantissaNoDotYAML1_1Warning, YAMLError
+from ruamel.yaml.error import YAMLError
 from ruamel.yaml.scalarbool import ScalarBoolean
 
 from search_spaces.errors import UserError
 from search_spaces.nested import KeyPath, dotted
+
+_BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
+"""Of YAML 1.1, by which other programs read."""
 
 
 @dataclass(frozen=True)
@@ -99,16 +101,15 @@ class Part:
 
 
 def read_file(path: Path) -> Part:
-    """The content of a file, by YAML 1.1 as other programs read it: `yes` is a boolean.
+    """The content of a file.
 
     Raises:
         UserError: it is not YAML, or not a mapping.
     """
     yaml = YAML(typ="rt", pure=True)
-    yaml.version = (1, 1)
+    yaml.preserve_quotes = True
     try:
-        with warnings.catch_warnings(action="ignore", category=MantissaNoDotYAML1_1Warning):
-            data = yaml.load(path.read_text(encoding="utf-8-sig"))
+        data = yaml.load(path.read_text(encoding="utf-8-sig"))
     except (YAMLError, ValueError) as e:
         raise UserError(f"{path}: not valid YAML: {' '.join(str(e).split())[:200]}") from None
     if not isinstance(data, Mapping):
@@ -124,5 +125,7 @@ def _plain(value: Any) -> Any:
         return [_plain(part) for part in value]
     if value is None or isinstance(value, (bool, ScalarBoolean)):
         return None if value is None else bool(value)
+    if type(value) is str and value.lower() in _BOOLEANS:  # without quotes
+        return _BOOLEANS[value.lower()]
     kind = next((kind for kind in (int, float) if isinstance(value, kind)), str)
     return kind(value)
