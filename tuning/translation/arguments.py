@@ -55,10 +55,15 @@ class Arguments:
         """Whether there is a call, or something that may be one."""
         return bool(self.name or self._rest)
 
-    def node(self, name: str) -> ast.expr | None:
-        """What is given for an argument, read; None if nothing is."""
+    def node(self, *names: str) -> ast.expr | None:
+        """What is given under the first of these names that is, read; None if nothing is.
+
+        Where an argument may be among those that are not certain: these, as `*rest`.
+        """
+        name = next((name for name in names if name in self._given), "")
         self._read.add(name)
-        return self._given.get(name)
+        rest = [ast.copy_location(ast.Starred(part), part) for part in self._rest[:1]]
+        return self._given.get(name, rest[0] if rest else None)
 
     def get(self, name: str, default: Any = None) -> Any:
         """The plain value of an argument; `UNREAD` if it is not certain.
@@ -83,4 +88,7 @@ class Arguments:
             if name not in self._read:
                 self._script.note(value, f"{self.name}({name}={ast.unparse(value)})")
         for part in self._rest:
-            self._script.note(part, f"{ast.unparse(part)} of {self.name}" if self.name else "")
+            if self.name:
+                self._script.note(part, f"{ast.unparse(part)} of {self.name}")
+            elif not isinstance(part, ast.Starred):  # else the call that has it notes it
+                self._script.note(part)

@@ -51,7 +51,8 @@ class Draft:
             line: of the source, from 1; None if it is not about a line.
         """
         place = self.source.name if line is None else f"{self.source.name}:{line}"
-        self.notes.append(f"{place}: {text}")
+        if (note := f"{place}: {text}") not in self.notes:
+            self.notes.append(note)
 
     def set(self, path: str, value: Any) -> None:
         """Set a key, such as `budget.trials`; None leaves it out."""

@@ -101,12 +101,9 @@ class _Study:
                 self._script.note(call)
 
     def _direction(self) -> None:
-        node = self._script.value(self._given.node("direction"))
-        if "directions" in self._given:
-            several = self._script.value(self._given.node("directions"))
-            is_list = isinstance(several, ast.List | ast.Tuple)
-            one = several.elts if is_list else []  # type: ignore[union-attr]  # as is_list says
-            node = self._script.value(one[0]) if len(one) == 1 else several
+        node = self._script.value(self._given.node("direction", "directions"))
+        if isinstance(node, ast.List | ast.Tuple) and len(node.elts) == 1:
+            node = self._script.value(node.elts[0])
         if node is None and self._is_new:
             self._draft.set("mode", "min")  # Optuna's default
             return
@@ -134,14 +131,10 @@ class _Study:
 
     def _pruner(self) -> None:
         given = Arguments(self._script, self._given.node("pruner"))
-        if not any(
-            "PruningCallback" in self._script.name(c.func) or _method(c) == "should_prune"
-            for c in self._script.calls()
-        ):
-            if given:
-                self._draft.note(
-                    given.line, f"the pruner {given.name}: should_prune is never asked"
-                )
+        if not any(map(self._may_prune, self._script.calls())):
+            if given.name:
+                text = f"the pruner {given.name}: should_prune is never asked"
+                self._draft.note(given.line, text)
             return
         called = given.name or ("MedianPruner" if self._is_new and not given else "")
         name, defaults = PRUNERS.get(called, (OPEN, {}))
@@ -163,6 +156,10 @@ class _Study:
             auto = {key for key, value in scheduler.items() if value == "auto"}
             for key in auto | ({"max_t"} - scheduler.keys()):
                 self._draft.open(given.line, f"{called} without {key}", f"scheduler.{key}")
+
+    def _may_prune(self, call: ast.Call) -> bool:
+        is_callback = "PruningCallback" in self._script.name(call.func)
+        return is_callback or _method(call) == "should_prune"
 
     def _limits(self) -> None:
         given = Arguments(

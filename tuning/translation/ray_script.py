@@ -88,7 +88,7 @@ class _Search:
 
     def translate(self) -> None:
         self._draft.set("trainable", self._trainable())
-        space = self._main.node("param_space") or self._main.node("config")
+        space = self._main.node("param_space", "config")
         self._space(space, "")
         if space is None:
             self._draft.note(self._call.lineno, "a search without param_space is not translated")
@@ -100,7 +100,7 @@ class _Search:
         self._budget()
 
     def _trainable(self) -> str:
-        node = self._main.node("trainable") or self._main.node("run_or_experiment")
+        node = self._main.node("trainable", "run_or_experiment")
         node = self._script.value(node)
         if isinstance(node, ast.Call) and self._script.name(node.func).endswith("with_resources"):
             self._script.note(node)
@@ -202,7 +202,7 @@ class _Search:
 
     def _mutations(self, given: Arguments) -> None:
         """The parameters that change. The values that they take then are those of the space."""
-        node = next((given.node(key) for key in _MUTATIONS if key in given), None)
+        node = given.node(*_MUTATIONS)
         found = list(self._script.entries(node))
         if node is not None:
             self._script.note(node, f"the values in {ast.unparse(node)}")

@@ -198,11 +198,8 @@ def _early_terminate(draft: Draft, stop: Part) -> None:
     draft.set("scheduler", {"name": "asha", "grace_period": first, "max_t": last})
     draft.set("scheduler.reduction_factor", eta or OPEN)
     if last is None:
-        draft.open(
-            stop.line,
-            "early_terminate without max_iter, the reports of a whole run,",
-            "scheduler.max_t",
-        )
+        text = "early_terminate without max_iter, the reports of a whole run,"
+        draft.open(stop.line, text, "scheduler.max_t")
     if first is None:
         rungs = stop.get("s", int)
         if rungs is None or last is None or not eta:
