@@ -87,14 +87,15 @@ class Part:
 
     def unread(self) -> Iterator[Part]:
         """The parts in which nothing was read."""
-        if not self._is_touched():
+        if not self.is_touched():
             yield self
         elif self.place not in self.seen:
             for part in self.parts():
                 yield from part.unread()
 
-    def _is_touched(self) -> bool:
-        return self.place in self.seen or any(part._is_touched() for part in self.parts())
+    def is_touched(self) -> bool:
+        """Whether something in it was read."""
+        return self.place in self.seen or any(part.is_touched() for part in self.parts())
 
     def __str__(self) -> str:
         return f"{dotted(self.path)}: {_plain(self.raw)}"
