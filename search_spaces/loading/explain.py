@@ -37,6 +37,18 @@ def explain(
             yield path, source.problem(path, _text(details, path, schema))
 
 
+def meaning(path: KeyPath) -> str:
+    """What a key of a sweep file stands for: the names that it takes, or its description."""
+    if path[0] == "space":
+        return "a domain, like {uniform: [0, 1]}"
+    schema = SweepSpec.model_json_schema()
+    while (field := _at(path, schema)) is None and len(path) > 1:
+        path = path[:-1]  # an item of a list
+    field = field or {}
+    names = _names_of(field)
+    return " or ".join(names) if names else str(field.get("description", "see tune schema"))
+
+
 def _keys(path: KeyPath, schema: _Schema) -> Mapping[str, Any]:
     """The keys of a section."""
     keys: Mapping[str, Any] = (_at(path, schema) or {}).get("properties", {})

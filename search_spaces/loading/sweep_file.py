@@ -14,10 +14,10 @@ from ruamel.yaml import YAML
 from ruamel.yaml.comments import CommentedMap
 
 from search_spaces.domains.conditional import is_conditional_choice
-from search_spaces.domains.domain import is_domain_form
+from search_spaces.domains.domain import KINDS, is_domain_form
 from search_spaces.errors import UserError
 from search_spaces.limits import SECONDS, TooSlowError, wide_limits
-from search_spaces.loading.explain import explain
+from search_spaces.loading.explain import explain, meaning
 from search_spaces.loading.json_schema import json_schema
 from search_spaces.loading.overrides import apply_overrides
 from search_spaces.loading.reader import Document, read_file
@@ -30,13 +30,18 @@ from search_spaces.spec.env_vars import original, references
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 
 __all__ = [
+    "OPEN",
     "LoadedSweep",
     "Source",
     "check_sweep",
     "dump_sweep",
     "json_schema",
     "load_sweep",
+    "sweep_problems",
 ]
+
+OPEN = "?"
+"""Stands in a sweep file for a value that somebody has to fill in; no such file is accepted."""
 
 
 @dataclass(frozen=True)
@@ -127,18 +132,43 @@ def _script_in(name: str, folder: Path) -> str:
 
 
 def _validate(document: Document, context: str | None) -> SweepSpec:
-    stray = dict(_stray_references(document))
-    problems = [*document.problems, *stray.values()]
-    reported = document.refused | stray.keys()
-    try:
-        spec = SweepSpec.model_validate(document.data, context=context)
-    except ValidationError as error:
-        found = explain(error, document.source)
-        problems += [problem for path, problem in found if path not in reported]
-    if problems:
+    spec, found = _spec_and_problems(document, context)
+    problems = [*document.problems, *found.values()]
+    if spec is None or problems:
         raise UserError(*(problem.message for problem in sorted(problems, key=lambda p: p.order)))
     also_redact([*spec.redact, *references(original(spec.notify.webhook) or "")])
     return spec
+
+
+def sweep_problems(data: dict[str, Any]) -> dict[KeyPath, str]:
+    """What is wrong with a sweep that is plain data: the first mistake at each path."""
+    source = Source("", {})
+    found = _spec_and_problems(Document(data, source), None)[1]
+    place = f"{source.where(())}: "
+    return {path: problem.message.removeprefix(place) for path, problem in found.items()}
+
+
+def _spec_and_problems(
+    document: Document, context: str | None
+) -> tuple[SweepSpec | None, dict[KeyPath, Problem]]:
+    stray = {**dict(_stray_references(document)), **dict(_open_places(document))}
+    try:
+        spec = SweepSpec.model_validate(document.data, context=context)
+    except ValidationError as error:
+        refused = document.refused | stray.keys()
+        found = dict(explain(error, document.source))
+        return None, stray | {path: p for path, p in found.items() if path not in refused}
+    return spec, stray
+
+
+def _open_places(document: Document) -> Iterator[tuple[KeyPath, Problem]]:
+    """Where `OPEN` stands in place of a value; among the values of a parameter it is plain text."""
+    for path, value in walk(document.data):
+        above = path[1:-1]
+        is_data = path[:1] == ("fixed",) or any(k in KINDS or isinstance(k, int) for k in above)
+        if value == OPEN and not is_data:
+            text = f"'{OPEN}' is to be filled in: {meaning(path)}"
+            yield path, document.source.problem(path, text)
 
 
 def _stray_references(document: Document) -> Iterator[tuple[KeyPath, Problem]]:

@@ -20,9 +20,10 @@ ARGS = "args"
 PLACES = ("seed", "workers", "nodes", "node_rank", "master_addr", "master_port")
 """Names that a template may have in addition to the parameters of the trial."""
 
-_NAME = r"[A-Za-z_][\w-]*(?:\.[\w-]+)*"
+NAME = r"[A-Za-z_][\w-]*(?:\.[\w-]+)*"
+"""A pattern of the names that a template has in braces."""
 _SHELL_DEFAULT = r"\$\{\w+-\w*\}"
-_TEMPLATE = re.compile(rf"{_SHELL_DEFAULT}|\{{\{{({_NAME})\}}\}}|\{{({_NAME})\}}")
+_TEMPLATE = re.compile(rf"{_SHELL_DEFAULT}|\{{\{{({NAME})\}}\}}|\{{({NAME})\}}")
 OPTION = re.compile(r"--[^\s={}]+|-[A-Za-z]")
 """A word that is the name of an option."""
 _NEGATIVE_NUMBER = re.compile(r"-(?:\d+|\d*\.\d+)")
@@ -122,7 +123,7 @@ def option_words(name: str, text: str) -> list[str]:
 
 def can_be_placeholder(name: str) -> bool:
     """Whether `{name}` in a command stands for the parameter of this name."""
-    return re.fullmatch(_NAME, name) is not None
+    return re.fullmatch(NAME, name) is not None
 
 
 def name_of(command: Sequence[str]) -> str:

@@ -6,11 +6,15 @@ The keys are those of `kubeflow.org/v1beta1`, kind `Experiment`.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import Any
 
+from search_spaces.loading.sweep_file import OPEN
+from search_spaces.patterns import metric_pattern
+from search_spaces.spec.command import NAME
+from tuning.translation.domains import between
 from tuning.translation.draft import Draft
-from tuning.translation.yaml_file import line_of
+from tuning.translation.yaml_part import Part
 
 _SEARCHERS = {
     "random": "random",
@@ -21,82 +25,166 @@ _SEARCHERS = {
     "cmaes": "cmaes",
     "sobol": "sobol",
 }
-_KNOWN = {"objective", "algorithm", "parameters", "trialTemplate", "parallelTrialCount"}
-_KNOWN |= {"maxTrialCount", "earlyStopping", "metricsCollectorSpec"}
+_MODES = {"minimize": "min", "maximize": "max"}
+_PARALLEL, _START_STEP = 3, 4
+"""Katib's defaults of parallelTrialCount, and of the median stopping rule's start_step."""
+_PLACE = re.compile(rf"\$\{{trialParameters\.([^}}]+)\}}|\{{({NAME})\}}")
+"""A reference to a parameter, or what a command of ours would take for one."""
 
 
-def translate(draft: Draft, data: Mapping[str, Any]) -> None:
+def is_experiment(file: Part) -> bool:
+    """Whether a file says that it is one."""
+    version = str(file.part("apiVersion").raw)
+    return file.part("kind").raw == "Experiment" and version.startswith("kubeflow.org/")
+
+
+def translate(draft: Draft, file: Part) -> None:
     """Fill a draft from an experiment."""
-    spec = data["spec"]
-    objective = spec.get("objective", {})
-    draft.metric = str(objective.get("objectiveMetricName", "loss"))
-    draft.mode = "max" if objective.get("type") == "maximize" else "min"
-    draft.set("budget", trials=spec.get("maxTrialCount"), target=objective.get("goal"))
-    draft.set("resources", concurrency=spec.get("parallelTrialCount"))
-    algorithm = str(spec.get("algorithm", {}).get("algorithmName", ""))
-    draft.set("search", name=_SEARCHERS.get(algorithm))
-    if algorithm not in _SEARCHERS and "algorithm" in spec:
-        draft.note(line_of(spec, "algorithm"), f"algorithm {algorithm}: choose search, scheduler")
-    if "earlyStopping" in spec:
-        steps = {s["name"]: s["value"] for s in spec["earlyStopping"].get("algorithmSettings", [])}
-        draft.set("scheduler", name="median", grace_period=int(steps.get("start_step", 4)))
-    for parameter in spec.get("parameters", []):
+    file.get("kind", str), file.get("apiVersion", str)
+    spec = file.part("spec")
+    _objective(draft, spec.part("objective"))
+    _limits(draft, spec)
+    _algorithm(draft, spec.part("algorithm"))
+    _early_stopping(draft, spec.part("earlyStopping"))
+    names = {}
+    for parameter in spec.part("parameters").parts():
+        given = str(parameter.get("name", str))
+        names[given] = re.sub(r"^(?=\d)|[^\w.]", "_", given)
+        if names[given] != given:
+            draft.note(parameter.line, f"{given} is called {names[given]} here")
         domain = _domain(parameter)
         if domain is None:
-            line = line_of(parameter, "name")
-            draft.note(line, f"parameter {parameter['name']} is not translated")
-        else:
-            draft.space[str(parameter["name"])] = domain
-    draft.code = {"command": _command(draft, spec.get("trialTemplate", {}))}
-    pattern = rf"{re.escape(draft.metric)}\s*[=:]\s*([-+.\deE]+)"
-    draft.set("report_from", stdout={draft.metric: pattern})
-    for key in spec.keys() - _KNOWN:
-        draft.note(line_of(spec, key), f"{key} is not translated")
+            draft.note(parameter.line, f"{parameter} is not translated")
+            parameter.read()
+        draft.add(parameter.line, names[given], domain or OPEN)
+    _collector(draft, spec.part("metricsCollectorSpec"))
+    _command(draft, spec.part("trialTemplate"), names)
 
 
-def _domain(parameter: Mapping[str, Any]) -> dict[str, Any] | None:
-    space, kind = parameter.get("feasibleSpace", {}), parameter.get("parameterType")
-    if kind == "categorical":
-        return {"choice": [str(value) for value in space["list"]]}
-    if kind == "discrete":
-        return {"choice": [_number(value) for value in space["list"]]}
-    if kind not in ("int", "double") or space.get("distribution") in ("normal", "logNormal"):
+def _objective(draft: Draft, objective: Part) -> None:
+    metric, goal = objective.get("objectiveMetricName", str), objective.get("type", str)
+    mode = _MODES.get(str(goal))
+    draft.set("metric", metric or OPEN)
+    if mode is None:
+        draft.open(objective.line, f"objective.type: {goal}", "mode")
+    draft.set("mode", mode)
+    draft.set("budget.target", objective.number("goal"))
+    draft.set("select.at", "best")  # Katib's default: the best value of a trial
+    for strategy in objective.part("metricStrategies").parts():
+        if strategy.part("name").raw != metric:
+            continue
+        strategy.get("name", str)
+        value = strategy.get("value", str)
+        if value == "latest":
+            draft.set("select.at", "last")
+        elif value != mode:
+            draft.open(strategy.line, f"metricStrategies: {value} of {metric}", "select.at")
+
+
+def _limits(draft: Draft, spec: Part) -> None:
+    trials = spec.get("maxTrialCount", int)
+    draft.set("budget.trials", trials)
+    if trials is None:
+        draft.open(spec.line, "an experiment without maxTrialCount", "budget.trials")
+    parallel = spec.get("parallelTrialCount", int)
+    if parallel is None:
+        parallel = OPEN if "parallelTrialCount" in spec else _PARALLEL
+    draft.set("resources.concurrency", parallel)
+
+
+def _algorithm(draft: Draft, algorithm: Part) -> None:
+    name = algorithm.get("algorithmName", str)
+    if name not in _SEARCHERS:
+        draft.open(algorithm.line, f"algorithmName: {name}", "search.name")
+        return
+    draft.set("search.name", _SEARCHERS[name])
+    if name == "multivariate-tpe":
+        draft.set("search.multivariate", True)
+    for setting in algorithm.part("algorithmSettings").parts():
+        if setting.part("name").raw == "random_state" and (seed := setting.number("value")):
+            setting.get("name", str)
+            draft.set("seed", seed)
+
+
+def _early_stopping(draft: Draft, stopping: Part) -> None:
+    if stopping.raw is None:
+        return
+    if stopping.get("algorithmName", str) != "medianstop":
+        draft.open(stopping.line, str(stopping), "scheduler.name")
+        stopping.read()
+        return
+    draft.set("scheduler", {"name": "median", "grace_period": _START_STEP})
+    for setting in stopping.part("algorithmSettings").parts():
+        if setting.part("name").raw == "start_step":
+            setting.get("name", str)
+            draft.set("scheduler.grace_period", setting.number("value"))
+
+
+def _domain(parameter: Part) -> dict[str, Any] | None:
+    kind, space = parameter.get("parameterType", str), parameter.part("feasibleSpace")
+    if kind in ("categorical", "discrete"):
+        values = space.get("list", list) or []
+        return {"choice": [str(v) if kind == "categorical" else _number(v) for v in values]}
+    distribution = space.get("distribution", str) or "uniform"
+    low, high = (space.number(bound) for bound in ("min", "max"))
+    step = space.number("step")
+    if kind not in ("int", "double") or distribution not in ("uniform", "logUniform"):
         return None
-    log = "log" if space.get("distribution") == "logUniform" else ""
-    number = int if kind == "int" else float
-    low, high = number(space["min"]), number(space["max"])
-    if (step := space.get("step")) is not None:
-        name = f"q{log}randint" if kind == "int" else f"q{log}uniform"
-        return {name: [low, high, number(step)]}
-    return {f"{log}randint": [low, high + 1]} if kind == "int" else {f"{log}uniform": [low, high]}
+    if low is None or high is None or (step is None and "step" in space):
+        return None
+    number: Callable[[Any], int | float] = int if kind == "int" else float
+    if kind == "int" and not all(float(x).is_integer() for x in (low, high, step or 1)):
+        return None
+    log = distribution == "logUniform"
+    return between(number(low), number(high), None if step is None else number(step), log=log)
 
 
-def _number(text: object) -> int | float:
-    value = float(str(text))
-    return int(value) if value.is_integer() and "." not in str(text) else value
+def _number(value: object) -> Any:
+    """A number that is given as text; text that is none, which is refused later."""
+    for kind in (int, float):
+        try:
+            return kind(str(value))
+        except ValueError:
+            continue
+    return value
 
 
-def _command(draft: Draft, template: Mapping[str, Any]) -> list[str]:
-    """The command of the first container, with the names of the parameters."""
-    names = {p["name"]: p["reference"] for p in template.get("trialParameters", [])}
-    containers = list(_containers(template.get("trialSpec", {})))
-    if not containers:
-        draft.note(None, "no container was found; write the command")
-        return ["python", "train.py", "{args}"]
-    container = containers[0]
-    if len(containers) > 1 or "image" in container:
-        image = f"the image {container.get('image')} and other settings of the containers"
-        draft.note(line_of(container, next(iter(container))), f"{image} are not translated")
-    words = [str(word) for key in ("command", "args") for word in container.get(key, [])]
-    return [
-        re.sub(r"\$\{trialParameters\.(\w+)\}", lambda m: f"{{{names.get(m[1], m[1])}}}", word)
-        for word in words
-    ]
+def _collector(draft: Draft, collector: Part) -> None:
+    metric = draft.keys["metric"]
+    kind = collector.part("collector").get("kind", str) or "StdOut"
+    if metric != OPEN and kind == "StdOut" and collector.part("source").part("filter").raw is None:
+        draft.set("report_from.stdout", {metric: metric_pattern(metric)})
+        return
+    draft.open(collector.line, str(collector), "report_from")
+    collector.read()
 
 
-def _containers(node: Any) -> list[Any]:
+def _command(draft: Draft, template: Part, names: dict[str, str]) -> None:
+    """The command of the primary container, with the names of the parameters."""
+    references = {}
+    for given in template.part("trialParameters").parts():
+        references[given.get("name", str)] = names.get(str(given.get("reference", str)), OPEN)
+    containers = _containers(template.part("trialSpec"))
+    primary = template.part("primaryContainerName").raw
+    chosen = [c for c in containers if c.part("name").raw == primary] or containers
+    words = [OPEN] if chosen and "command" not in chosen[0] else []  # else that of the image
+    for part in [p for key in ("command", "args") for c in chosen[:1] for p in c.part(key).parts()]:
+        text = str(part.read())
+        word = _PLACE.sub(lambda m: _place(m, references), text)
+        if "${" in word or f"{{{OPEN}}}" in word:
+            draft.note(part.line, f"{text} of the command is not translated; fill it in")
+            word = OPEN
+        words.append(word)
+    if chosen and primary in (None, chosen[0].part("name").raw):
+        template.get("primaryContainerName", str), chosen[0].get("name", str)
+    draft.set("command", words or OPEN)
+
+
+def _place(found: re.Match[str], references: dict[str, str]) -> str:
+    return f"{{{references.get(found[1], OPEN)}}}" if found[1] else f"{{{found[0]}}}"
+
+
+def _containers(part: Part) -> list[Part]:
     """The containers at any depth: Jobs, PyTorchJobs and others have them in different places."""
-    if isinstance(node, Mapping):
-        own = list(node.get("containers", []))
-        return own or [c for part in node.values() for c in _containers(part)]
-    return [c for part in node for c in _containers(part)] if isinstance(node, list) else []
+    own = part.part("containers").parts()
+    return own or [found for inner in part.parts() for found in _containers(inner)]

@@ -1,16 +1,25 @@
-"""Reads the space of an Optuna objective by calling it a few times with a recording trial."""
+"""Reads the space of an Optuna objective by calling it a few times with trials of Optuna."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
 import io
-from collections.abc import Sequence
-from typing import Any
+import warnings
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import UserError
+from search_spaces.loading.sweep_file import OPEN
+from search_spaces.nested import walk
 from trainables.user_code import loader
+from trainables.user_code.syntax import function_in
+from tuning.translation.domains import between
 from tuning.translation.draft import Draft
+from tuning.translation.optuna_study import read_study
+from tuning.translation.script import UNREAD, Script
+
+if TYPE_CHECKING:
+    from optuna.distributions import BaseDistribution
 
 _MOST = 8
 """Calls of the objective, each of which ends at its first report."""
@@ -20,91 +29,155 @@ class _Reported(BaseException):
     """Ends a call; not an `Exception`, which an objective may catch."""
 
 
-class _RecordingTrial:
-    """Answers suggestions with the values of one call, and keeps their domains."""
-
-    number = 0
-
-    def __init__(self, call: int, found: dict[str, dict[str, Any]], sizes: list[int]) -> None:
-        self._call, self._found, self._sizes = call, found, sizes
-        self.params: dict[str, Any] = {}
-        self.user_attrs: dict[str, Any] = {}
-
-    def suggest_float(
-        self, name: str, low: float, high: float, *, step: float | None = None, log: bool = False
-    ) -> Any:
-        if step is not None:
-            return self._add(name, {"quniform": [low, high, step]}, [low, high])
-        return self._add(name, {"loguniform" if log else "uniform": [low, high]}, [low, high])
-
-    def suggest_int(
-        self, name: str, low: int, high: int, *, step: int = 1, log: bool = False
-    ) -> Any:
-        if step != 1:
-            return self._add(name, {"qrandint": [low, high, step]}, [low, high])
-        kind = "lograndint" if log else "randint"
-        return self._add(name, {kind: [low, high + 1]}, [low, high])
-
-    def suggest_categorical(self, name: str, choices: Sequence[Any]) -> Any:
-        self._sizes.append(len(choices))
-        return self._add(name, {"choice": list(choices)}, choices)
-
-    def report(self, value: float, step: int) -> None:
-        raise _Reported
-
-    def should_prune(self) -> bool:
-        return False
-
-    def set_user_attr(self, key: str, value: Any) -> None:
-        self.user_attrs[key] = value
-
-    def _add(self, name: str, domain: dict[str, Any], values: Sequence[Any]) -> Any:
-        self._found[name] = domain
-        self.params[name] = values[self._call % len(values)]
-        return self.params[name]
-
-
-def translate(draft: Draft, name: str) -> None:
-    """Fill a draft from an objective.
+def translate(script: Script, name: str) -> None:
+    """Fill a draft from an objective, and from the study of its file.
 
     Raises:
         UserError: it cannot be imported, or fails before it has asked for a value.
     """
-    draft.code = {"trainable": name}
-    objective = loader.load(name)
-    sizes: list[int] = [1]
-    asked: list[set[str]] = []
-    while len(asked) < min(max(sizes), _MOST):
-        asked.append(_call(draft, objective, len(asked), sizes))
-    for parameter in sorted(set(draft.space) - asked[0].intersection(*asked)):
-        draft.note(None, f"{parameter} is asked for in some branches only")
-    more = f" {max(sizes)} would be needed" if max(sizes) > _MOST else ""
-    draft.note(None, f"{len(asked)} calls of the objective; other branches are not known.{more}")
-    _study(draft, loader.parse(name)[1])
-
-
-def _call(draft: Draft, objective: Any, number: int, sizes: list[int]) -> set[str]:
-    trial = _RecordingTrial(number, draft.space, sizes)
+    draft = script.draft
+    draft.set("trainable", name)
+    read_study(script, name.rpartition(":")[2])
+    space = _Space(draft)
     try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            objective(trial)
-    except _Reported:
-        pass
-    except Exception as e:
-        draft.note(None, f"call {number + 1} of the objective failed: {type(e).__name__}: {e}")
-        if not trial.params:
-            raise UserError(f"{draft.source}: {type(e).__name__}: {e}") from e
-    return set(trial.params)
+        objective = loader.load(name)
+    except (Exception, SystemExit) as e:
+        if isinstance(e, UserError):
+            raise
+        raise UserError(f"{draft.source}: cannot be imported: {_shown(e)}") from e
+    while space.calls < min(space.needed, _MOST):
+        space.call(objective)
+    space.write()
+    _note_unasked(script, space, name.rpartition(":")[2])
 
 
-def _study(draft: Draft, tree: ast.Module) -> None:
-    """The direction and the number of trials that the script gives to its study."""
-    for call in (n for n in ast.walk(tree) if isinstance(n, ast.Call)):
-        given = {k.arg: k.value.value for k in call.keywords if isinstance(k.value, ast.Constant)}
-        if given.get("direction") == "maximize":
-            draft.mode = "max"
-        if isinstance(given.get("n_trials"), int):
-            draft.set("budget", trials=given["n_trials"])
-        called = ast.unparse(call.func).rpartition(".")[2]
-        if called.endswith("Pruner"):
-            draft.note(call.lineno, f"{called} is not translated; see scheduler")
+def _shown(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+
+
+class _Space:
+    """What the calls of an objective have asked for.
+
+    Attributes:
+        calls: number of calls so far.
+        needed: that number which shows each option once.
+        found: the distributions of each name, that differ.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft, self._asked = draft, list[set[str]]()
+        self.calls, self.needed = 0, 1
+        self.found: dict[str, list[BaseDistribution]] = {}
+
+    def call(self, objective: Any) -> None:
+        """Call the objective once more."""
+        import optuna
+
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        directions = optuna.study.StudyDirection
+        is_max = self._draft.keys.get("mode") == "max"
+        direction = directions.MAXIMIZE if is_max else directions.MINIMIZE
+        study = optuna.create_study(direction=direction, sampler=_sampler(self.calls))
+        self.calls += 1
+        trial = study.ask()
+        setattr(trial, "report", _end)  # noqa: B010  # a method of this one trial
+        try:
+            with (
+                contextlib.redirect_stdout(io.StringIO()),
+                warnings.catch_warnings(action="ignore"),
+            ):
+                objective(trial)
+        except _Reported:
+            pass
+        except Exception as e:
+            self._draft.note(None, f"call {self.calls} of the objective failed: {_shown(e)}")
+            if not trial.distributions:
+                raise UserError(f"{self._draft.source}: {_shown(e)}") from e
+        self._asked.append(set(trial.distributions))
+        for name, distribution in trial.distributions.items():
+            known = self.found.setdefault(name, [])
+            known += [] if distribution in known else [distribution]
+            options = getattr(distribution, "choices", "ab")
+            self.needed = max(self.needed, 1 if distribution.single() else len(options))
+
+    def write(self) -> None:
+        """Add the parameters to the draft."""
+        always = self._asked[0].intersection(*self._asked)
+        for name, distributions in self.found.items():
+            if name not in always:
+                self._draft.note(None, f"{name} is asked for in some branches only")
+            if len(distributions) > 1:
+                shown = " or ".join(map(str, distributions))
+                self._draft.note(None, f"{name}: its range depends on other values: {shown}")
+                self._draft.add(None, name, OPEN)
+            else:
+                self._draft.add(None, name, _domain(self._draft, name, distributions[0]) or OPEN)
+        more = f" {self.needed} would be needed" if self.needed > _MOST else ""
+        text = f"{self.calls} calls of the objective; other branches are not known.{more}"
+        self._draft.note(None, text)
+
+
+def _end(*_: Any, **__: Any) -> None:
+    raise _Reported
+
+
+def _sampler(call: int) -> Any:
+    """A sampler that takes the options in turn, and the bounds of ranges."""
+    from optuna.samplers import BaseSampler
+
+    class Turns(BaseSampler):
+        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+            return {}
+
+        def sample_relative(self, study: Any, trial: Any, search_space: Any) -> dict[str, Any]:
+            return {}
+
+        def sample_independent(
+            self, study: Any, trial: Any, param_name: str, param_distribution: Any
+        ) -> Any:
+            options = getattr(param_distribution, "choices", None)
+            options = options or (param_distribution.low, param_distribution.high)
+            return options[call % len(options)]
+
+    return Turns()
+
+
+def _domain(draft: Draft, name: str, found: Any) -> Any:
+    choices = getattr(found, "choices", None)
+    if choices is None:
+        domain = between(found.low, found.high, found.step, log=found.log)
+        if domain is None:
+            draft.note(None, f"{name}: {found} is not translated")
+        return domain
+    if any(isinstance(part, tuple) for choice in choices for _, part in walk(choice)):
+        draft.note(None, f"{name}: its tuples are written as lists")
+    plain = [_plain(choice) for choice in choices]
+    if any(value is UNREAD for value in plain):
+        draft.note(None, f"{name}: {found} is not translated: no plain data")
+        return None
+    return {"choice": plain}
+
+
+def _plain(value: Any) -> Any:
+    """A choice as plain data; `UNREAD` if it is none."""
+    if hasattr(value, "item") and getattr(value, "ndim", 1) == 0:
+        value = value.item()  # of numpy
+    if isinstance(value, list | tuple):
+        parts = [_plain(part) for part in value]
+        return UNREAD if any(part is UNREAD for part in parts) else parts
+    return value if value is None or isinstance(value, bool | int | float | str) else UNREAD
+
+
+def _note_unasked(script: Script, space: _Space, function: str) -> None:
+    """Note the suggestions of the file that no call has reached."""
+    objective = function_in(script.tree, function)
+    for call in script.calls():
+        if not isinstance(call.func, ast.Attribute) or not call.func.attr.startswith("suggest_"):
+            continue
+        name = script.literal(call.args[0] if call.args else None)
+        if isinstance(name, str) and name not in space.found:
+            script.note(call, f"{ast.unparse(call)}, which no call has reached,")
+            if objective is not None and call in ast.walk(objective):
+                script.draft.add(call.lineno, name, OPEN)
+        elif not isinstance(name, str):
+            script.draft.note(call.lineno, f"{ast.unparse(call)}: more names may be asked for")

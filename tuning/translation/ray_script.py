@@ -5,177 +5,254 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from search_spaces.domains.domain import KINDS, LISTS
+from search_spaces.domains.domain import KINDS, LISTS, arguments
 from search_spaces.errors import UserError
-from trainables.user_code.syntax import full_name, imported_names
-from tuning.translation.draft import Draft
+from search_spaces.loading.sweep_file import OPEN
+from search_spaces.nested import nested
+from tuning.translation.arguments import Arguments
+from tuning.translation.script import UNREAD, Script
 
-_SCHEDULERS = {
-    "ASHAScheduler": "asha",
-    "AsyncHyperBandScheduler": "asha",
-    "HyperBandScheduler": "hyperband",
-    "MedianStoppingRule": "median",
-    "PopulationBasedTraining": "pbt",
-    "PB2": "pb2",
-    "FIFOScheduler": "none",
+_ITERATION = "training_iteration"
+_SECONDS = "time_total_s"
+_ASHA = {"time_attr": _ITERATION, "max_t": 100, "grace_period": None, "reduction_factor": 4}
+_PBT = {"time_attr": _SECONDS, "perturbation_interval": 60, "quantile_fraction": None}
+SCHEDULERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "ASHAScheduler": ("asha", _ASHA),
+    "AsyncHyperBandScheduler": ("asha", _ASHA),
+    "HyperBandScheduler": (
+        "hyperband",
+        {"time_attr": _ITERATION, "max_t": 81, "reduction_factor": None},
+    ),
+    "MedianStoppingRule": ("median", {"time_attr": _SECONDS, "grace_period": 60}),
+    "PopulationBasedTraining": ("pbt", _PBT | {"resample_probability": None}),
+    "PB2": ("pb2", _PBT),
+    "FIFOScheduler": ("none", {}),
 }
-_SCHEDULER_KEYS = {
-    "time_attr": "time_attr",
-    "max_t": "max_t",
-    "grace_period": "grace_period",
-    "reduction_factor": "reduction_factor",
+"""Ray Tune's schedulers: the name here, and the arguments that are translated, with their defaults
+there where those here differ."""
+RENAMED = {
     "perturbation_interval": "interval",
     "quantile_fraction": "quantile",
     "resample_probability": "resample",
 }
-_DEFAULTS = {"asha": {"max_t": 100}, "hyperband": {"max_t": 81}, "pbt": {}, "pb2": {}}
-_SEARCHERS = {
-    "OptunaSearch": "tpe",
-    "HyperOptSearch": "tpe",
-    "BayesOptSearch": "gp",
-    "AxSearch": "gp",
-    "BasicVariantGenerator": "random",
+_MUTATIONS = ("hyperparam_mutations", "hyperparam_bounds")
+SEARCHERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "OptunaSearch": ("tpe", {"seed": None}),
+    "HyperOptSearch": ("tpe", {"n_initial_points": 20, "random_state_seed": None}),
+    "BayesOptSearch": ("gp", {"random_search_steps": None, "random_state": None}),
+    "AxSearch": ("gp", {}),
+    "BasicVariantGenerator": ("random", {"max_concurrent": None, "random_state": None}),
 }
-_WRAPPERS = ("with_parameters", "with_resources")
+"""Likewise of its searchers."""
+_SEARCHER_KEYS = {
+    "seed": "seed",
+    "random_state_seed": "seed",
+    "random_state": "seed",
+    "n_initial_points": "search.startup_trials",
+    "random_search_steps": "search.startup_trials",
+    "max_concurrent": "resources.concurrency",
+}
 
 
-def translate(draft: Draft, tree: ast.Module) -> None:
+def translate(script: Script) -> None:
     """Fill a draft from a script.
 
     Raises:
         UserError: the script calls neither `tune.Tuner` nor `tune.run`.
     """
-    _Script(draft, tree).translate()
+    found = [call for call in script.calls() if _is_search(script, call)]
+    if not found:
+        raise UserError(
+            f"{script.draft.source}: calls neither tune.Tuner nor tune.run; an objective for "
+            f"Optuna is named too: {script.draft.source.name}:objective"
+        )
+    for other in found[1:]:
+        script.note(other, f"a second search, {ast.unparse(other)},")
+    _Search(script, found[0]).translate()
 
 
-class _Script:
-    def __init__(self, draft: Draft, tree: ast.Module) -> None:
-        self._draft, self._tree, self._aliases = draft, tree, imported_names(tree)
-        self._bound: dict[str, ast.expr] = {}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-                self._bound[node.targets[0].id] = node.value
+def _is_search(script: Script, call: ast.Call) -> bool:
+    package, _, name = script.name(call.func).rpartition(".")
+    return package.startswith("ray.tune") and name in ("Tuner", "run")
+
+
+class _Search:
+    def __init__(self, script: Script, call: ast.Call) -> None:
+        self._script, self._draft, self._call = script, script.draft, call
+        self._main = Arguments(script, call, "trainable")
+        self._tune = Arguments(script, self._main.node("tune_config"))
+        self._run = Arguments(script, self._main.node("run_config"))
+        if script.name(call.func).endswith(".run"):
+            self._tune = self._run = self._main
+        self._objectives = [self._tune]
 
     def translate(self) -> None:
-        calls = [n for n in ast.walk(self._tree) if isinstance(n, ast.Call)]
-        found = [c for c in calls if self._name(c.func) in ("ray.tune.Tuner", "ray.tune.run")]
-        if not found:
-            raise UserError(f"{self._draft.source}: calls neither tune.Tuner nor tune.run")
-        call, draft = found[0], self._draft
-        if len(found) > 1:
-            draft.note(found[1].lineno, "is a second search, which is not translated")
-        given = self._keywords(call)
-        given |= self._inner(given.get("tune_config")) | self._inner(given.get("run_config"))
-        draft.code = {"trainable": self._trainable(call.args[0] if call.args else None, call)}
-        space = self._value(given.get("param_space") or given.get("config"))
-        if isinstance(space, ast.Dict):
-            self._space(space, draft.space, draft.fixed)
-        draft.metric = self._literal(given.get("metric")) or draft.metric
-        draft.mode = self._literal(given.get("mode")) or draft.mode
-        self._scheduler(self._value(given.get("scheduler")), given)
-        searcher = self._value(given.get("search_alg"))
-        if isinstance(searcher, ast.Call):
-            name = self._name(searcher.func).rpartition(".")[2]
-            draft.set("search", name=_SEARCHERS.get(name))
-            if name not in _SEARCHERS:
-                draft.note(searcher.lineno, f"the searcher {name} is not translated")
-        if "grid_search" not in repr(draft.space):  # else it is a number of repetitions
-            draft.set("budget", trials=self._literal(given.get("num_samples")))
-        draft.set("resources", concurrency=self._literal(given.get("max_concurrent_trials")))
+        self._draft.set("trainable", self._trainable())
+        space = self._main.node("param_space", "config")
+        self._space(space, "")
+        if space is None:
+            self._draft.note(self._call.lineno, "a search without param_space is not translated")
+            self._draft.space[OPEN] = OPEN
+        self._searcher(self._tune.node("search_alg"))
+        self._scheduler(self._tune.node("scheduler"))
+        self._objective("metric")
+        self._objective("mode")
+        self._budget()
 
-    def _trainable(self, node: ast.expr | None, call: ast.Call) -> str:
-        node = self._value(node)
-        while isinstance(node, ast.Call) and node.args:
-            if self._name(node.func).rpartition(".")[2] not in _WRAPPERS:
-                break
-            self._draft.note(node.lineno, f"{ast.unparse(node)[:80]} is not translated")
-            node = self._value(node.args[0])
-        name = ast.unparse(node) if isinstance(node, ast.Name) else ""
-        module, _, function = self._aliases.get(name, "").rpartition(".")
-        if module:
-            return f"{module}:{function}"
-        if not name:
-            self._draft.note(call.lineno, "what it tunes is no function or class of the script")
-        return f"{self._draft.source}:{name or 'train'}"
+    def _trainable(self) -> str:
+        node = self._main.node("trainable", "run_or_experiment")
+        node = self._script.value(node)
+        if isinstance(node, ast.Call) and self._script.name(node.func).endswith("with_resources"):
+            self._script.note(node)
+            node = self._script.value(node.args[0]) if node.args else None
+        if isinstance(node, ast.Name):
+            if (found := self._script.definition(node)) is not None:
+                self._script.read(found)
+                if found in self._script.tree.body:
+                    return f"{self._draft.source}:{node.id}"
+            module, _, function = self._script.imported(node).rpartition(".")
+            if module:
+                return f"{module}:{function}"
+        shown = ast.unparse(node) if node is not None else "a search without trainable"
+        self._script.note(node or self._call, f"{shown}, which is no function of a file,")
+        return OPEN
 
-    def _space(self, node: ast.Dict, space: dict[str, Any], fixed: dict[str, Any]) -> None:
-        for key, value in zip(node.keys, node.values, strict=True):
-            name, found = self._literal(key), self._value(value)
-            if not isinstance(name, str):
-                self._draft.note(value.lineno, f"{ast.unparse(value)[:80]} is not translated")
-            elif isinstance(found, ast.Dict) and found.keys:
-                parts: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-                self._space(found, *parts)
-                for target, part in zip((space, fixed), parts, strict=True):
-                    target.update({name: part} if part else {})
-            elif (domain := self._domain(found)) is not None:
-                space[name] = domain
-            elif (constant := self._literal(found)) is not None:
-                fixed[name] = constant
+    def _space(self, node: ast.expr | None, prefix: str) -> None:
+        found: dict[str, ast.expr] = {}
+        for key, value in self._script.entries(node):
+            if key is None or "." in key:  # a group is another thing than a key with a dot
+                self._script.note(value, f"{key or 'the space'}: {ast.unparse(value)}")
+                self._draft.space[OPEN] = OPEN
             else:
-                text = f"{name}: {ast.unparse(value)[:80]} is not translated"
-                self._draft.note(value.lineno, text)
+                found[key] = value
+        for key, value in found.items():
+            self._parameter(f"{prefix}{key}", value)
+
+    def _parameter(self, name: str, value: ast.expr) -> None:
+        node, line = self._script.value(value), value.lineno
+        if isinstance(node, ast.Dict) and node.keys:
+            self._space(value, f"{name}.")
+        elif (domain := self._domain(node)) is not None:
+            self._draft.add(line, name, domain)
+        elif (constant := self._script.literal(value)) is not UNREAD:
+            self._draft.fix(line, name, constant)
+        else:
+            self._script.note(value, f"{name}: {ast.unparse(value)}")
+            self._draft.add(line, name, OPEN)
 
     def _domain(self, node: ast.expr | None) -> dict[str, Any] | None:
-        if not isinstance(node, ast.Call):
+        if not isinstance(node, ast.Call) or not self._script.name(node.func).startswith("ray."):
             return None
-        kind = self._name(node.func).rpartition(".")[2]
-        values = [self._literal(arg) for arg in node.args]
-        named = {k.arg: self._literal(k.value) for k in node.keywords}
-        if kind not in KINDS or None in values or None in named.values() or (values and named):
+        kind = self._script.name(node.func).rpartition(".")[2]
+        if kind not in KINDS:
             return None
+        values = [self._script.literal(arg) for arg in node.args]
+        given = dict(zip(arguments(kind), values, strict=False))
+        given |= {str(k.arg): self._script.literal(k.value) for k in node.keywords}
+        if UNREAD in given.values() or len(values) > len(arguments(kind)):
+            return None
+        self._script.read(node)
         if kind in LISTS:
-            return {kind: [*values, *named.values()][0]}
-        return {kind: named or values}
+            return {kind: list(given[LISTS[kind]])} if LISTS[kind] in given else None
+        if kind.endswith("randint") and given.get("q", 1) == 1:
+            kind = kind.removeprefix("q")
+            given.pop("q", None)
+        names = arguments(kind)[: len(given)]
+        return {kind: [given[n] for n in names] if given.keys() == set(names) else given}
 
-    def _scheduler(self, node: ast.expr | None, given: dict[str, ast.expr]) -> None:
-        draft = self._draft
-        stop = self._literal(given.get("stop"))
-        most = stop.get("training_iteration") if isinstance(stop, dict) else None
-        if stop is not None and most is None and (where := given.get("stop")):
-            draft.note(where.lineno, f"stop={stop} is not translated; see budget and max_t")
-        if not isinstance(node, ast.Call):
-            draft.set("scheduler", name="none", max_t=most)
+    def _searcher(self, node: ast.expr | None) -> None:
+        given = Arguments(self._script, node)
+        if given.name == "ConcurrencyLimiter":
+            given = Arguments(self._script, node, "searcher", "max_concurrent")
+            given.put("max_concurrent", "resources.concurrency")
+            given = Arguments(self._script, given.node("searcher"))
+        self._objectives.append(given)
+        name, defaults = OPEN, dict[str, Any]()
+        if given.name in SEARCHERS or not given:
+            name, defaults = SEARCHERS[given.name or "BasicVariantGenerator"]
+        elif given.name:
+            self._draft.note(given.line, f"the searcher {given.name} is not translated")
+        self._draft.set("search.name", name)
+        for key, default in defaults.items():
+            given.put(key, _SEARCHER_KEYS[key], default)
+        points = given.get("points_to_evaluate") if name != OPEN else None
+        if points is not None and points is not UNREAD:
+            is_list = isinstance(points, list) and all(isinstance(point, dict) for point in points)
+            self._draft.set("points", [nested(point) for point in points] if is_list else OPEN)
+
+    def _scheduler(self, node: ast.expr | None) -> None:
+        given, draft = Arguments(self._script, node), self._draft
+        self._objectives.append(given)
+        name, defaults = SCHEDULERS.get(given.name, (OPEN, {})) if given else ("none", {})
+        time_attr = given.get("time_attr", defaults["time_attr"]) if defaults else _ITERATION
+        if time_attr is UNREAD or time_attr == _SECONDS:
+            name = OPEN
+        draft.set("scheduler", {"name": name})
+        if name == OPEN and given.name:
+            by = f", by {_SECONDS}," if time_attr == _SECONDS else ""
+            draft.note(given.line, f"the scheduler {given.name}{by} is not translated")
+        elif name != OPEN and time_attr != _ITERATION:  # else a step
+            draft.set("scheduler.time_attr", time_attr)
+        for key, default in defaults.items() if name != OPEN else ():
+            if key != "time_attr":
+                given.put(key, f"scheduler.{RENAMED.get(key, key)}", default)
+        if name in ("pbt", "pb2"):
+            self._mutations(given)
+        self._stop()
+
+    def _mutations(self, given: Arguments) -> None:
+        """The parameters that change. The values that they take then are those of the space."""
+        node = given.node(*_MUTATIONS)
+        found = list(self._script.entries(node))
+        if node is not None:
+            self._script.note(node, f"the values in {ast.unparse(node)}")
+        names = [key for key, _ in found if key in self._draft.space]
+        self._draft.set("scheduler.mutate", (names if len(names) == len(found) else OPEN) or None)
+
+    def _stop(self) -> None:
+        """What ends a trial: a step, or what has no key here."""
+        given, scheduler = self._run.get("stop"), self._draft.keys["scheduler"]
+        known = [scheduler["max_t"]] if isinstance(scheduler.get("max_t"), int) else []
+        if given is UNREAD:
+            self._draft.set("scheduler.max_t", OPEN)
+        elif given is not None:
+            is_step = isinstance(given, dict) and "time_attr" not in scheduler
+            most = given.pop(_ITERATION, None) if is_step else None
+            if scheduler.get("max_t") != OPEN and isinstance(most, int):
+                self._draft.set("scheduler.max_t", min([most, *known]))
+            elif most is not None:
+                self._draft.set("scheduler.max_t", OPEN)
+            if given:
+                where = self._run.node("stop")
+                self._draft.note(getattr(where, "lineno", None), f"stop={given} is not translated")
+        if scheduler["name"] in ("pbt", "pb2") and "max_t" not in scheduler:
+            text = "a search without a number of iterations"
+            self._draft.open(self._call.lineno, text, "scheduler.max_t")
+
+    def _objective(self, key: str) -> None:
+        """`metric` or `mode`: of the search, its scheduler or its searcher, which must agree."""
+        given = [found for part in self._objectives if (found := part.get(key)) is not None]
+        found = [value for value in given if value is not UNREAD]
+        if found and all(value == found[0] for value in found):
+            self._draft.set(key, found[0])
             return
-        kind = _SCHEDULERS.get(called := self._name(node.func).rpartition(".")[2])
-        if kind is None:
-            draft.note(node.lineno, f"the scheduler {called} is not translated")
-            draft.set("scheduler", name="none", max_t=most)
-            return
-        keys = self._keywords(node)
-        for name in ("metric", "mode"):
-            setattr(draft, name, self._literal(keys.pop(name, None)) or getattr(draft, name))
-        known = {new: keys[old] for old, new in _SCHEDULER_KEYS.items() if old in keys}
-        found = {**_DEFAULTS.get(kind, {}), **{k: self._literal(v) for k, v in known.items()}}
-        if "max_t" not in found and kind in ("pbt", "pb2"):
-            found["max_t"] = most or 100
-            if most is None:
-                draft.note(node.lineno, "max_t is a guess: steps of a complete trial")
-        draft.set("scheduler", name=kind, **found)
-        for key in keys.keys() - _SCHEDULER_KEYS.keys():
-            draft.note(node.lineno, f"{called}({key}=…) is not translated")
+        self._draft.open(self._call.lineno, f"{key} of the search ({found or 'not given'})", key)
+        for call in self._script.calls():
+            if self._script.name(call.func).rpartition(".")[2].startswith("get_best_"):
+                self._script.note(call)
 
-    def _inner(self, node: ast.expr | None) -> dict[str, ast.expr]:
-        """The arguments of `TuneConfig(…)` or `RunConfig(…)`."""
-        found = self._value(node)
-        return self._keywords(found) if isinstance(found, ast.Call) else {}
-
-    def _keywords(self, call: ast.Call) -> dict[str, ast.expr]:
-        return {k.arg: k.value for k in call.keywords if k.arg is not None}
-
-    def _value(self, node: ast.expr | None) -> ast.expr | None:
-        """What a name is bound to; of a function or class the name itself."""
-        while isinstance(node, ast.Name) and node.id in self._bound:
-            node = self._bound.get(node.id)
-        return node
-
-    def _literal(self, node: ast.expr | None) -> Any:
-        """A plain value; None if it must be computed."""
-        found = self._value(node)
-        try:
-            return None if found is None else ast.literal_eval(found)
-        except (ValueError, TypeError):
-            return None
-
-    def _name(self, node: ast.expr) -> str:
-        return full_name(node, self._aliases)
+    def _budget(self) -> None:
+        self._tune.put("max_concurrent_trials", "resources.concurrency")
+        self._tune.put("time_budget_s", "budget.time")
+        samples, grid = self._tune.get("num_samples", 1), self._draft.grid_size()
+        if not isinstance(samples, int):
+            self._draft.set("budget.trials", OPEN)
+        elif samples == -1:
+            if "time" not in self._draft.keys.get("budget", {}):
+                self._draft.open(self._call.lineno, "num_samples=-1", "budget.trials")
+        elif self._draft.is_grid():
+            if samples != 1:
+                text = f"num_samples={samples} repeats each point; see replicates"
+                self._draft.note(self._call.lineno, text)
+        else:
+            self._draft.set("budget.trials", samples * grid)

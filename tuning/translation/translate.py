@@ -8,7 +8,8 @@ from pathlib import Path
 from search_spaces.errors import UserError
 from tuning.translation import katib, optuna_objective, ray_script, wandb
 from tuning.translation.draft import Draft
-from tuning.translation.yaml_file import read_mapping
+from tuning.translation.script import Script
+from tuning.translation.yaml_part import read_file
 
 _KINDS = (
     "a sweep of W&B or an experiment of Katib (YAML), a script for Ray Tune (script.py), or an "
@@ -31,13 +32,19 @@ def sweep_text(like: str) -> str:
     if not path.is_file():
         raise UserError(f"--like {like}: no such file; it takes {_KINDS}")
     draft = Draft(path)
-    if is_objective and function:
-        optuna_objective.translate(draft, like)
-    elif path.suffix == ".py":
-        ray_script.translate(draft, _tree(path))
-    else:
-        _translate_yaml(draft, path)
-    return draft.text()
+    try:
+        if path.suffix == ".py":
+            script = Script(draft, _tree(path))
+            if is_objective and function:
+                optuna_objective.translate(script, like)
+            else:
+                ray_script.translate(script)
+            script.note_unread()
+        else:
+            _translate_yaml(draft, path)
+        return draft.text()
+    except RecursionError:
+        raise UserError(f"{path}: nested too deeply") from None
 
 
 def _tree(path: Path) -> ast.Module:
@@ -48,10 +55,15 @@ def _tree(path: Path) -> ast.Module:
 
 
 def _translate_yaml(draft: Draft, path: Path) -> None:
-    data = read_mapping(path)
-    if data.get("kind") == "Experiment" and "spec" in data:
-        katib.translate(draft, data)
-    elif "parameters" in data:
-        wandb.translate(draft, data)
+    file = read_file(path)
+    if katib.is_experiment(file):
+        katib.translate(draft, file)
+    elif wandb.is_sweep(file):
+        wandb.translate(draft, file)
     else:
-        raise UserError(f"--like {path}: neither parameters (W&B) nor kind: Experiment (Katib)")
+        raise UserError(
+            f"--like {path}: neither method and parameters (W&B), nor apiVersion: kubeflow.org/… "
+            "and kind: Experiment (Katib)"
+        )
+    for part in file.unread():
+        draft.note(part.line, f"{part} is not translated")

@@ -6,99 +6,203 @@ The keys are those of https://docs.wandb.ai/guides/sweeps/sweep-config-keys.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+import shlex
 from typing import Any
 
+from search_spaces.domains.normal import multiple_of
+from search_spaces.loading.sweep_file import OPEN
+from search_spaces.spec.command import NAME, template_names
+from tuning.translation.domains import between
 from tuning.translation.draft import Draft
-from tuning.translation.yaml_file import line_of
+from tuning.translation.yaml_part import Part
 
-_WORDS = {"${interpreter}": ["python"], "${env}": [], "/usr/bin/env": [], "${args}": ["{args}"]}
 _SEARCHERS = {"bayes": "gp", "grid": "grid", "random": "random"}
-_KNOWN = {"program", "method", "metric", "parameters", "command", "run_cap", "early_terminate"}
-_KNOWN |= {"name", "description", "project", "entity"}
+_MODES = {"minimize": "min", "maximize": "max"}
+_DEFAULT_COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
+_REPORTS = "the program must take its parameters as arguments, not from wandb.config, and report {}"
 
 
-def translate(draft: Draft, data: Mapping[str, Any]) -> None:
+def is_sweep(file: Part) -> bool:
+    """Whether a file has what every sweep configuration has, and nothing else."""
+    return file.part("method").raw in _SEARCHERS and isinstance(file.part("parameters").raw, dict)
+
+
+def translate(draft: Draft, file: Part) -> None:
     """Fill a draft from a sweep configuration."""
-    _command(draft, data)
-    metric = data.get("metric", {})
-    draft.metric = str(metric.get("name", "loss"))
-    draft.mode = "max" if metric.get("goal") == "maximize" else "min"
-    draft.set("search", name=_SEARCHERS.get(str(data.get("method"))))
-    draft.set("budget", trials=data.get("run_cap"))
-    draft.note(None, f"the program must report {draft.metric}: see docs/commands.md, Reports")
-    _parameters(draft, data.get("parameters", {}), draft.space, draft.fixed)
-    if stop := data.get("early_terminate"):
-        _early_terminate(draft, stop, line_of(data, "early_terminate"))
-    for key in data.keys() - _KNOWN:
-        draft.note(line_of(data, key), f"{key} is not translated")
+    method = file.get("method", str)
+    draft.set("search.name", _SEARCHERS[method])
+    _metric(draft, file.part("metric"))
+    parameters = _Parameters(draft)
+    parameters.add(file.part("parameters"))
+    _command(draft, file, parameters)
+    trials = file.get("run_cap", int)
+    draft.set("budget.trials", trials)
+    if trials is None and method != "grid":
+        draft.open(
+            file.line, "a sweep without run_cap, which ends when it is stopped,", "budget.trials"
+        )
+    _early_terminate(draft, file.part("early_terminate"))
 
 
-def _command(draft: Draft, data: Mapping[str, Any]) -> None:
-    program = str(data.get("program", "train.py"))
-    command: list[str] = []
-    for word in data.get("command", ["${interpreter}", "${program}", "${args}"]):
-        found = [program] if word == "${program}" else _WORDS.get(str(word), [str(word)])
-        if any(part.startswith("${") for part in found):
-            draft.note(line_of(data, "command"), f"{word} of the command is not translated")
-            continue
-        command += found
-    draft.code = {"command": command}
+def _metric(draft: Draft, metric: Part) -> None:
+    name, goal = metric.get("name", str), metric.get("goal", str)
+    if name is None:
+        draft.open(metric.line, "a sweep without metric.name", "metric")
+    else:
+        draft.set("metric", name)
+        draft.note(metric.line, _REPORTS.format(f"{name}: see docs/commands.md, Reports"))
+    if goal is None and name is not None and "goal" not in metric:
+        goal = "minimize"  # W&B's default
+    if goal in _MODES:
+        draft.set("mode", _MODES[goal])
+    else:
+        draft.open(metric.line, f"metric.goal: {goal}", "mode")
+    draft.set("budget.target", metric.number("target"))
 
 
-def _parameters(
-    draft: Draft, given: Mapping[str, Any], space: dict[str, Any], fixed: dict[str, Any]
-) -> None:
-    for name, keys in given.items():
-        if "parameters" in keys:
-            inner: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
-            _parameters(draft, keys["parameters"], *inner)
-            for target, found in zip((space, fixed), inner, strict=True):
-                target.update({name: found} if found else {})
-        elif "value" in keys:
-            fixed[name] = keys["value"]
-        elif (domain := _domain(keys)) is None:
-            draft.note(line_of(given, name), f"{name}: {dict(keys)} is not translated")
-        else:
-            space[name] = domain
-            if "probabilities" in keys:
-                draft.note(line_of(given, name), f"{name}: all values are equally likely here")
+class _Parameters:
+    """Adds the parameters to a draft.
+
+    Attributes:
+        names: dotted names of all parameters.
+        has_booleans: whether a value is one.
+    """
+
+    def __init__(self, draft: Draft) -> None:
+        self._draft = draft
+        self.names: list[str] = []
+        self.has_booleans = self._has_groups = self._has_texts = False
+
+    def add(self, group: Part, prefix: str = "") -> None:
+        """Add the parameters of a mapping."""
+        for part in group.parts():
+            name = f"{prefix}{part.name}"
+            if isinstance(part.part("parameters").raw, dict):
+                self._note_group(part, name)
+                self.add(part.part("parameters"), f"{name}.")
+                continue
+            self.names.append(name)
+            if "value" in part and part.part("distribution").raw in (None, "constant"):
+                part.get("distribution", str)
+                self._draft.fix(part.line, name, self._given(part, part.part("value").read()))
+            elif (domain := self._domain(part)) is not None:
+                self._draft.add(part.line, name, domain)
+            else:
+                part.read()
+                self._draft.note(part.line, f"{part} is not translated")
+                self._draft.add(part.line, name, OPEN)
+
+    def _note_group(self, part: Part, name: str) -> None:
+        if not self._has_groups:
+            text = f"W&B gives --{name} a mapping; here each of its parameters has an argument"
+            self._draft.note(part.line, text)
+        self._has_groups = True
+
+    def _given(self, part: Part, value: Any) -> Any:
+        """A value as the text that `${args}` has, where `{args}` has another one."""
+        self.has_booleans |= isinstance(value, bool)
+        if isinstance(value, (int, float, str)) and not isinstance(value, bool):
+            return value
+        if not self._has_texts:
+            text = "true, null and lists are given as Python's texts, like True, as W&B gives them"
+            self._draft.note(part.line, text)
+        self._has_texts = True
+        return str(value)
+
+    def _domain(self, part: Part) -> dict[str, Any] | None:
+        kind = str(part.get("distribution", str) or "")
+        if "values" in part:
+            return self._choice(part, kind)
+        if kind in ("normal", "q_normal"):
+            mean, sd = (part.number(k) if k in part else d for k, d in (("mu", 0), ("sigma", 1)))
+            q = part.number("q") if "q" in part else 1
+            return {"qrandn": [mean, sd, q]} if kind == "q_normal" else {"randn": [mean, sd]}
+        low, high = part.number("min"), part.number("max")
+        return None if low is None or high is None else _interval(part, kind, low, high)
+
+    def _choice(self, part: Part, kind: str) -> dict[str, Any] | None:
+        values = part.get("values", list)
+        if values is None or kind not in ("", "categorical", "categorical_w_probabilities"):
+            return None
+        if "probabilities" in part:
+            text = f"{part.part('probabilities')}: all values are equally likely here"
+            self._draft.note(part.line, text)
+            part.part("probabilities").read()
+        return {"choice": [self._given(part, value) for value in values]}
 
 
-def _domain(keys: Mapping[str, Any]) -> dict[str, Any] | None:
-    if "values" in keys:
-        return {"choice": list(keys["values"])}
-    kind = str(keys.get("distribution", ""))
-    low, high, q = keys.get("min"), keys.get("max"), keys.get("q", 1)
-    if kind in ("normal", "q_normal"):
-        given = [keys.get("mu", 0.0), keys.get("sigma", 1.0)]
-        return {"qrandn": [*given, q]} if kind == "q_normal" else {"randn": given}
-    if low is None or high is None:
-        return None
-    whole = isinstance(low, int) and isinstance(high, int)
-    if kind == "int_uniform" or (not kind and whole):
-        return {"randint": [low, high + 1]}
+def _interval(part: Part, kind: str, low: float, high: float) -> dict[str, Any] | None:
+    """The domain of a distribution with bounds; a quantised one rounds to multiples of q."""
+    is_whole = isinstance(low, int) and isinstance(high, int)
+    if kind == "int_uniform" or (not kind and is_whole):
+        return between(low, high) if is_whole else None
     if kind in ("log_uniform", "q_log_uniform"):
         low, high = math.exp(low), math.exp(high)
-    found = {
-        "": {"uniform": [low, high]},
-        "uniform": {"uniform": [low, high]},
-        "q_uniform": {"qrandint" if whole and isinstance(q, int) else "quniform": [low, high, q]},
-        "log_uniform": {"loguniform": [low, high]},
-        "log_uniform_values": {"loguniform": [low, high]},
-        "q_log_uniform": {"qloguniform": [low, high, q]},
-        "q_log_uniform_values": {"qloguniform": [low, high, q]},
-    }
-    return found.get(kind)
+    log = kind.startswith(("log_uniform", "q_log_uniform"))
+    if kind in ("", "uniform", "log_uniform", "log_uniform_values"):
+        return between(float(low), float(high), log=log)
+    if kind not in ("q_uniform", "q_log_uniform", "q_log_uniform_values"):
+        return None
+    q = part.number("q") if "q" in part else 1
+    if q is None or q <= 0:
+        return None
+    first, last = (round(bound / q) for bound in (low, high))
+    if isinstance(q, int):
+        return between(first * q, last * q, q, log=log)
+    return between(multiple_of(q, first), multiple_of(q, last), q, log=log)
 
 
-def _early_terminate(draft: Draft, stop: Mapping[str, Any], line: int) -> None:
-    eta = stop.get("eta", 3)
-    grace, most = stop.get("min_iter"), stop.get("max_iter")
-    if grace is None and most is not None:
-        grace = max(1, int(most / eta ** stop.get("s", 1)))
-    if most is None:
-        grace = grace or 1
-        most = int(grace * eta**4)
-        draft.note(line, f"max_t is a guess: a trial is complete after {most} reports")
-    draft.set("scheduler", name="asha", grace_period=grace, max_t=most, reduction_factor=eta)
+def _command(draft: Draft, file: Part, parameters: _Parameters) -> None:
+    given = file.part("command")
+    words = given.read() if given.raw is not None else _DEFAULT_COMMAND
+    command: list[str] = []
+    for word in shlex.split(words) if isinstance(words, str) else words:
+        found = _words(str(word), file, parameters)
+        if OPEN in found:
+            draft.note(given.line, f"{word} of the command is not translated; fill it in")
+        command += found
+    draft.set("command", command or OPEN)
+
+
+def _words(word: str, file: Part, parameters: _Parameters) -> list[str]:
+    """What stands for a word of the command; `OPEN` for one that is not known."""
+    if word == "${env}":
+        return []
+    if word == "${interpreter}":
+        return ["python"]
+    if word == "${program}":
+        return [file.get("program", str) or OPEN]
+    if word == "${args}" or (word == "${args_no_boolean_flags}" and not parameters.has_booleans):
+        return ["{args}"]
+    if word == "${args_no_hyphens}":
+        found = [f"{name}={{{name}}}" for name in parameters.names]
+        return found if len(template_names(found)) == len(found) else [OPEN]
+    return [OPEN] if "${" in word else [escaped(word)]
+
+
+def escaped(word: str) -> str:
+    """A word of a command in which braces stand for themselves."""
+    return re.sub(rf"\{{({NAME})\}}", r"{{\1}}", word)
+
+
+def _early_terminate(draft: Draft, stop: Part) -> None:
+    if stop.raw is None:
+        return
+    if stop.get("type", str) != "hyperband":
+        draft.open(stop.line, str(stop), "scheduler.name")
+        stop.read()
+        return
+    eta = stop.number("eta") if "eta" in stop else 3
+    first, last = stop.number("min_iter"), stop.number("max_iter")
+    draft.set("scheduler", {"name": "asha", "grace_period": first, "max_t": last})
+    draft.set("scheduler.reduction_factor", eta or OPEN)
+    if last is None:
+        text = "early_terminate without max_iter, the reports of a whole run,"
+        draft.open(stop.line, text, "scheduler.max_t")
+    if first is None:
+        rungs = stop.get("s", int)
+        if rungs is None or last is None or not eta:
+            draft.open(stop.line, "early_terminate without min_iter", "scheduler.grace_period")
+        else:
+            draft.set("scheduler.grace_period", max(1, int(last / eta**rungs)))

@@ -25,8 +25,8 @@ def init(
 ) -> None:
     """Write a sweep file like a file of another program; comments name what it lacks.
 
-    A script is not executed. An Optuna objective is called a few times, each time until its first
-    report, to see what it asks for.
+    What could not be read is "?", which has to be filled in. A script is not executed. An Optuna
+    objective is called a few times, each time until its first report, to see what it asks for.
 
     Example: tune init --like wandb.yaml -o sweep.yaml
     """
