@@ -104,15 +104,17 @@ class TrialJob:
 
     @property
     def superseded(self) -> bool:
-        """Whether a newer attempt has begun, so that this one is an orphan and must not write.
+        """Whether a newer attempt has begun, or the folder of this one was deleted: then it is
+        an orphan and must not write.
 
         The folder is listed, because NFS remembers for a minute that a file did not exist.
         """
-        newer = self.paths.attempt(self.attempt + 1)
+        own, newer = self.paths.attempt(self.attempt), self.paths.attempt(self.attempt + 1)
         try:
-            return newer.name in os.listdir(newer.parent)
+            begun = os.listdir(own.parent)
         except FileNotFoundError:
-            return False
+            return True
+        return newer.name in begun or own.name not in begun
 
     def protected(self, steps: Sequence[int]) -> frozenset[int]:
         """Which of these steps (ascending) keep their checkpoints."""

@@ -66,6 +66,8 @@ class Worker:
     _leaves: LeaveCheck = field(init=False)
 
     def __post_init__(self) -> None:
+        # its absence later says that somebody has deleted the trial
+        self.job.paths.attempt(self.job.attempt).mkdir(parents=True, exist_ok=True)
         self.mesh = Mesh(self.job.layout_on(self.world_size), self.rank, self.device)
         self._watchdog = Watchdog(self.job.hang_timeout_s)
         self._schedule = CheckpointSchedule(self.job)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -50,8 +51,7 @@ class Sampler:
         if self._device.type == "cuda":
             values |= self._of_gpu()
         line = sample_line(step, time.time(), values, self.times.take(), self._place)
-        self._file.parent.mkdir(parents=True, exist_ok=True)
-        with open(self._file, "a", encoding="utf-8") as f:
+        with suppress(FileNotFoundError), open(self._file, "a", encoding="utf-8") as f:
             f.write(line)  # no fsync: these values are only displayed
 
     def _of_process(self) -> dict[str, float]:

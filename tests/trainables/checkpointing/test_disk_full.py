@@ -29,6 +29,7 @@ def limit(size):
 
 time.sleep = pause
 job = TrialJob("t0000", sys.argv[1], "", {}, 0, 1, "", 1, wait_for_room_s=float(sys.argv[3]))
+job.paths.attempt(1).mkdir(parents=True)
 saver = Saver(job, 0, 1)
 
 def save(folder):

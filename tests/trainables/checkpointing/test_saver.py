@@ -1,4 +1,5 @@
 import errno
+import shutil
 import threading
 from collections.abc import Callable, Collection
 from pathlib import Path
@@ -193,3 +194,13 @@ def test_retention_keeps_the_best_and_the_rungs(trial: WatchedTrial) -> None:
         worker.report(step=step, metrics={"loss": loss}, checkpoint=saving())
     worker.close()
     assert trial.paths.checkpoint_steps() == [2, 3, 7]
+
+
+def test_deleted_trial_stays_deleted(trial: WatchedTrial) -> None:
+    worker = trial.start()
+    worker.report(step=1, metrics={}, checkpoint=saving())
+    worker.close()
+    shutil.rmtree(trial.paths.root)
+    with pytest.raises(Superseded):
+        worker.report(step=2, metrics={}, checkpoint=saving())
+    assert not trial.paths.root.exists()

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import gc
 import logging
+import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
+from results.paths import SweepPaths
 from results.records.failures import Remedy
 from results.storage.fault_injection import fault_point
 from trainables.job import Answer, TrialJob
@@ -202,11 +204,20 @@ def drive(run: SweepController, workers: WorkerManager, between: Callable[[], No
     try:
         _fit(run, searcher, workers, _Stopper(run, workers, between))
     finally:
+        _leave_deleted(run.paths)
         if run.error is not None:
             raise run.error
     if workers.broker_lost:
         for job in searcher.jobs.values():
             workers.on_broker_failed(job)
+
+
+def _leave_deleted(paths: SweepPaths) -> None:
+    """Remove what Ray Tune has written into the folder of a sweep after somebody deleted it."""
+    if not paths.spec.exists() and not paths.lock.exists():
+        shutil.rmtree(paths.ray, ignore_errors=True)
+        with suppress(OSError):  # it has something else
+            paths.root.rmdir()
 
 
 def _fit(

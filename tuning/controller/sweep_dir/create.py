@@ -94,7 +94,7 @@ def _make_folder(folder: Path) -> bool:
 def discard_empty_sweep(paths: SweepPaths) -> None:
     """Remove the folder of a sweep that started no trial, unless another driver has it now."""
     if not paths.trials.exists() and current_driver(paths.lock) is None:
-        shutil.rmtree(paths.root)
+        shutil.rmtree(paths.root, ignore_errors=True)  # somebody may have deleted it
         with contextlib.suppress(OSError):  # the storage holds other sweeps
             paths.root.parent.rmdir()
 

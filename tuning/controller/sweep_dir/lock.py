@@ -65,6 +65,8 @@ def release_lock(lock: Path, **mine: object) -> None:
         lock: the lock file; nothing is changed if another owner wrote it.
         mine: members of the lock file that show whose it is.
     """
+    if not lock.exists():  # somebody deleted the sweep
+        return
     with FileLock(f"{lock}.guard", mode=file_mode()):
         held = read_lock(lock) or {}
         if mine.items() <= held.items():
