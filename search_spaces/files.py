@@ -61,3 +61,16 @@ def parse_json(data: bytes | str) -> Any:
         return json.loads(data)
     except RecursionError:
         raise ValueError("nested too deeply") from None
+
+
+def parse_text_json(data: bytes) -> Any:
+    """The value of a JSON text whose strings can all be written as UTF-8.
+
+    Raises:
+        ValueError: it is not JSON in UTF-8, or an escape in it stands for half of a character.
+    """
+    text = data.decode("utf-8-sig")
+    value = parse_json(text)
+    if "\\ud" in text.lower():
+        json.dumps(value, ensure_ascii=False).encode()
+    return value

@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
+from results import upstream as results_upstream
 from trainables import upstream as trainables_upstream
 from tuning import upstream as tuning_upstream
 
 ROOT = Path(__file__).parents[1]
-PRIVATE = trainables_upstream.PRIVATE | tuning_upstream.PRIVATE
+PRIVATE = results_upstream.PRIVATE | trainables_upstream.PRIVATE | tuning_upstream.PRIVATE
 MAY_USE_RAY = ("trainables/launch/", "tuning/controller/ray_tune/")
 OURS = ("search_spaces", "results", "trainables", "tuning")
 PUBLIC = {"_exit"}

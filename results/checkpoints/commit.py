@@ -118,8 +118,13 @@ def create_staging(folder: Path) -> None:
     fault_point("checkpoint:opened")
 
 
-def binding_of(paths: TrialPaths, copied_from: str = "") -> Binding:
-    """The binding of a trial's checkpoints; without the identity if its record is not readable."""
+def binding_of(paths: TrialPaths, copied_from: str = "") -> Binding | None:
+    """The binding of a trial's checkpoints; without the identity if its record is not readable.
+
+    None without a record: such a trial is of no sweep, and its folder may have any name.
+    """
+    if not paths.record.exists():
+        return None
     try:
         identity = read_trial(paths).identity
     except UserError:
@@ -303,8 +308,10 @@ def verify_all(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
             yield CheckpointError(folder, f"{MANIFEST} is of step {manifest.step}")
 
 
-def require_own(folder: Path, manifest: Manifest, own: Binding) -> None:
+def require_own(folder: Path, manifest: Manifest, own: Binding | None) -> None:
     """Raise `CheckpointError` for another trial's checkpoint; say once if it may be one."""
+    if own is None:
+        return
     if manifest.binding is None:
         _say_unbound(str(folder.parents[2]))
     elif not manifest.binding.matches(own):

@@ -16,7 +16,7 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.corpus import Unreadable, texts_in
 from trainables.causal_lm.data.dataset import prepare
 from trainables.causal_lm.data_config import DataConfig
-from trainables.sft.rows import BadRow, Conversation, read_rows
+from trainables.sft.rows import BadRow, Columns, Conversation, read_rows
 
 TEXT = "red blue green\n" * 20
 FILES = {
@@ -77,7 +77,7 @@ def test_half_of_a_character_is_a_bad_row(half: bytes, tmp_path: Path) -> None:
     first, second = read(file)
     assert first == "smile \U0001f600"
     assert isinstance(second, Unreadable)
-    rows = list(read_rows([file], ["question", "answer"], None))
+    rows = list(read_rows([file], Columns("question", "answer")))
     assert [type(row) for row in rows] == [Conversation, BadRow]
     assert "a.jsonl:2" in second.problem
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-import json
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
 from search_spaces.errors import UserError, suggest
+from search_spaces.files import parse_text_json
 
 Placed = tuple[str, dict[str, Any] | str]
 """Where a row is, and the row, or why it cannot be read."""
@@ -64,8 +64,8 @@ def _lines(path: Path) -> Iterator[Placed]:
 
 def _row(line: bytes) -> dict[str, Any] | str:
     try:
-        row = json.loads(line)
-    except ValueError as e:  # also bytes that are not UTF-8
+        row = parse_text_json(line)
+    except ValueError as e:
         return f"not a JSON object ({e})"
     return row if isinstance(row, dict) else "not a JSON object"
 
@@ -75,7 +75,7 @@ def _json(path: Path) -> Iterator[Placed]:
     with _open(path) as file:
         content = file.read()
     try:
-        rows = json.loads(content)
+        rows = parse_text_json(content)
     except ValueError:
         yield from _lines(path)
         return

@@ -19,6 +19,7 @@ def test_only_one_module_uses_the_test_split() -> None:
                     found.add(file.relative_to(ROOT).as_posix())
     data = {
         "trainables/causal_lm/data/corpus.py",
+        "trainables/common/split_names.py",
         "trainables/data/files.py",
         "trainables/data/prepare.py",
         "trainables/digits/loop.py",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import glob
 import hashlib
-import json
 import os
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator
@@ -14,6 +13,7 @@ from typing import Any, TextIO
 
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
+from search_spaces.files import parse_text_json
 from trainables.base import Split
 from trainables.causal_lm.data_config import DataConfig
 from trainables.common.parquet import is_text
@@ -233,18 +233,10 @@ def json_lines(path: Path) -> Iterator[tuple[str, Any]]:
         for number, line in enumerate(lines, 1):
             if line.strip():
                 try:
-                    row = _json(line.decode("utf-8-sig"))
+                    row = parse_text_json(line)
                 except ValueError as e:
                     row = e
                 yield f"{path}:{number}", row
-
-
-def _json(line: str) -> Any:
-    """The value of a line; a `UnicodeEncodeError` if an escape stands for half of a character."""
-    row = json.loads(line)
-    if "\\ud" in line.lower():
-        json.dumps(row, ensure_ascii=False).encode()
-    return row
 
 
 def _parquet(path: Path, field: str) -> Iterator[str | Unreadable]:
