@@ -9,11 +9,11 @@ import shutil
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
+from results.checkpoints.binding import binding_of
 from results.checkpoints.commit import (
     DAMAGED,
     Checkpoint,
     CheckpointError,
-    binding_of,
     commit,
     create_staging,
     staging_folder,

@@ -17,23 +17,21 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path, PurePosixPath
 
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from results.checkpoints.binding import Binding, binding_of, say_unbound
 from results.checkpoints.streaming_hash import (
     FileEntry,
     hash_file,
     is_hash_sidecar,
     pop_hash_sidecar,
 )
-from results.records.trial import read_trial
 from results.storage.atomic import fsync_dir, write_atomic
 from results.storage.fault_injection import fault_point
 from results.trial_paths import TrialPaths
-from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 
 log = logging.getLogger(__name__)
@@ -43,29 +41,6 @@ DAMAGED = ".damaged"
 
 _THREADS = 4
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
-
-
-class Binding(BaseModel):
-    """Whose checkpoint it is.
-
-    Attributes:
-        trial: id.
-        identity: digest of its code, data, configuration and seed, see `TrialRecord`; empty if its
-            record has none.
-        copied_from: trial and step whose weights it took over, in words; empty for its own.
-    """
-
-    model_config = ConfigDict(frozen=True)
-
-    trial: str
-    identity: str = ""
-    copied_from: str = ""
-
-    def matches(self, other: Binding) -> bool:
-        """Whether both are of one trial, or of two that compute the same."""
-        if self.identity and other.identity:
-            return self.identity == other.identity
-        return self.trial == other.trial
 
 
 class Manifest(BaseModel):
@@ -116,20 +91,6 @@ def create_staging(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     fault_point("checkpoint:opened")
-
-
-def binding_of(paths: TrialPaths, copied_from: str = "") -> Binding | None:
-    """The binding of a trial's checkpoints; without the identity if its record is not readable.
-
-    None without a record: such a trial is of no sweep, and its folder may have any name.
-    """
-    if not paths.record.exists():
-        return None
-    try:
-        identity = read_trial(paths).identity
-    except UserError:
-        identity = ""
-    return Binding(trial=paths.root.name, identity=identity, copied_from=copied_from)
 
 
 def commit(folder: Path, final: Path, *, step: int, binding: Binding | None = None) -> Manifest:
@@ -313,14 +274,9 @@ def require_own(folder: Path, manifest: Manifest, own: Binding | None) -> None:
     if own is None:
         return
     if manifest.binding is None:
-        _say_unbound(str(folder.parents[2]))
+        say_unbound(str(folder.parents[2]))
     elif not manifest.binding.matches(own):
         raise CheckpointError(folder, f"is a checkpoint of another trial, {manifest.binding.trial}")
-
-
-@cache
-def _say_unbound(trials: str) -> None:
-    log.warning("%s: checkpoints of an older version, which do not say whose they are", trials)
 
 
 def _rename_over(folder: Path, final: Path) -> None:

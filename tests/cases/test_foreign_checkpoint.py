@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 
+from results.checkpoints.binding import binding_of
 from results.checkpoints.cleanup import copy_checkpoint, quarantine_damaged
 from results.checkpoints.commit import (
     MANIFEST,
     Manifest,
-    binding_of,
     damaged_checkpoints,
     newest_intact,
 )

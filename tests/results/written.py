@@ -5,7 +5,8 @@ from pathlib import Path
 
 from results.analysis.confirmation import ConfirmedTrial, Remeasurement
 from results.analysis.replicates import replicate_id
-from results.checkpoints.commit import binding_of, commit, create_staging, staging_folder
+from results.checkpoints.binding import binding_of
+from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.checkpoints.streaming_hash import write_hashed
 from results.paths import SweepPaths
 from results.records.trial import Attempt, Report, TrialRecord, TrialState

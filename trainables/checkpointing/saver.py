@@ -16,9 +16,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.checkpoints.binding import binding_of
 from results.checkpoints.checkpoint_times import append_time
 from results.checkpoints.cleanup import prune
-from results.checkpoints.commit import binding_of, commit, create_staging, staging_folder
+from results.checkpoints.commit import commit, create_staging, staging_folder
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
 from trainables.checkpointing.disk_full import T, retry_when_full

@@ -16,11 +16,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from results.checkpoints.binding import binding_of
 from results.checkpoints.commit import (
     DAMAGED,
     CheckpointError,
     Manifest,
-    binding_of,
     require_own,
     sync_and_hash,
     verify,
