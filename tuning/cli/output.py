@@ -40,7 +40,7 @@ def guarded_output(command: str | None) -> Iterator[None]:
 
 
 def _guard(stream: TextIO, mention: Callable[[str], object] | None) -> TextIO:
-    if hasattr(stream, "reconfigure"):
+    if hasattr(stream, "reconfigure") and stream.encoding.lower() not in ("utf-8", "utf8"):
         stream.reconfigure(errors="backslashreplace")
     guarded: Any = _GuardedStream(stream, mention)
     return guarded  # type: ignore[no-any-return]

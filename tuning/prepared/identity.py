@@ -36,8 +36,11 @@ def terminal_variables(environment: Mapping[str, str]) -> dict[str, str]:
 def identity() -> dict[str, Any]:
     """What this process has in common with the processes that it starts; no secret can be read."""
     values = {k: v for k, v in os.environ.items() if not _TERMINAL.fullmatch(k)}
+    # Python adds the folder of the script, or the working directory, depending on how it is started
+    added = {"", str(Path.cwd()), str(Path(sys.executable).parent)}
+    path = [folder for folder in sys.path if folder not in added]
     return {
-        "installation": [sys.executable, str(Path(__file__).parent), *sys.path],
+        "installation": [sys.executable, str(Path(__file__).parent), *path],
         "working directory": str(Path.cwd()),
         "environment": {k: hashlib.sha256(v.encode()).hexdigest() for k, v in values.items()},
     }
