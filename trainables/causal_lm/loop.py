@@ -140,8 +140,8 @@ class Run:
         if compiled and mesh.is_sharded:
             compile_blocks(self.model)
         spread_or_place(self.model, config, mesh, worker.device)
-        if compiled and not mesh.is_sharded and config.packing == "documents":
-            compiled = compiles_documents(config, self.model)
+        if config.packing == "documents":
+            compiled = compiles_documents(config, self.model) and compiled
         self.model.train()
         loss = self.task.loss(self.model)
         if compiled and not mesh.is_sharded:

@@ -14,14 +14,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-import transformers.integrations.moe  # noqa: F401 - its operators
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils.flop_counter import flop_registry
 
+from trainables.parallel.flops import FORMULAS
 from trainables.parallel.footprint import Footprint, Traffic, ring
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.replaced import replaced
@@ -31,42 +30,6 @@ _RELEASE = 1e-3
 """Seconds in which threads of gloo get the interpreter, to free what they have sent."""
 _OF_EXPERTS = ("alltoall_base_", "all_to_all_single")
 """Only experts send such; their group may be that of another axis too."""
-_ATTENTION = "_scaled_dot_product_flash_attention"
-_COSTS: dict[Any, Any] = dict(flop_registry)
-for _end in ("", "_backward"):  # the registry has the kernels of GPUs only
-    _on_gpu, _on_cpu = _ATTENTION + _end, f"{_ATTENTION}_for_cpu{_end}"
-    _COSTS[getattr(torch.ops.aten, _on_cpu)] = flop_registry[getattr(torch.ops.aten, _on_gpu)]
-
-
-def _grouped(tokens: torch.Tensor, weight: torch.Tensor, *_: Any, **__: Any) -> int:
-    """Operations of a product of tokens, sorted by expert, with matrices of the experts."""
-    return 2 * tokens.numel() * weight.shape[-1]
-
-
-_COSTS[torch.ops.aten._grouped_mm] = _grouped
-_COSTS[torch.ops.transformers.grouped_mm_fallback] = _grouped
-_COSTS[torch.ops.transformers.grouped_mm_fallback_backward] = lambda *args, **_: 2 * _grouped(*args)
-
-
-class FlopCounter(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Counts floating-point operations while it is active: `with counter: model(ids)`."""
-
-    def __init__(self) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.flops = 0
-
-    def __torch_dispatch__(
-        self,
-        func: Any,
-        types: Iterable[type],
-        args: tuple[Any, ...] = (),
-        kwargs: Mapping[str, Any] | None = None,
-    ) -> Any:
-        """Add those of an operation."""
-        found = func(*args, **(kwargs or {}))
-        if func.overloadpacket in _COSTS:
-            self.flops += _COSTS[func.overloadpacket](*args, **(kwargs or {}), out_val=found)
-        return found
 
 
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -162,8 +125,8 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if packet == torch.ops._c10d_functional.wait_tensor and isinstance(args[0], FakeTensor):
             return args[0]  # as it is, where a fake operation would make another one
         found = func(*args, **kwargs)
-        if packet in _COSTS:
-            self._flops += _COSTS[packet](*args, **kwargs, out_val=found)
+        if packet in FORMULAS:
+            self._flops += FORMULAS[packet](*args, **kwargs, out_val=found)
         if "c10d" in func.namespace:
             if not any(issubclass(kind, FakeTensor) for kind in types):
                 time.sleep(_RELEASE)

@@ -15,6 +15,7 @@ from typing import IO, Any
 
 from search_spaces.errors import UserError, suggest
 from search_spaces.files import parse_text_json
+from trainables.common.parquet import is_text
 
 Placed = tuple[str, dict[str, Any] | str]
 """Where a row is, and the row, or why it cannot be read."""
@@ -153,17 +154,15 @@ def _without_null(value: Any) -> Any:
 def _check_schema(
     path: Path, schema: Any, required: Collection[str], text: Collection[str]
 ) -> None:
-    import pyarrow as pa
+    from pyarrow import types
 
-    types = pa.types
     for name in required:
         if name not in schema.names:
             have, hint = ", ".join(schema.names), suggest(name, schema.names)
             raise UserError(f"{path}: no column '{name}'{hint} (set it under data; it has {have})")
         kind = schema.field(name).type
-        is_text = types.is_string(kind) or types.is_large_string(kind)
         is_list = types.is_list(kind) or types.is_large_list(kind)
-        if name in text and not (is_text or is_list):
+        if name in text and not (is_text(kind) or is_list):
             raise UserError(f"{path}: column '{name}' must be text, got {kind}")
 
 

@@ -48,9 +48,9 @@ from trainables.parallel.context import (
 )
 from trainables.parallel.experts import split_experts
 from trainables.parallel.fake_rank import fake_tensors
+from trainables.parallel.flops import counted_flops
 from trainables.parallel.fsdp import blocks_of, shard
 from trainables.parallel.mesh import ALONE, Mesh
-from trainables.parallel.meter import FlopCounter
 from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.sequence import cut_sequences
 
@@ -217,15 +217,14 @@ def step_flops(model: nn.Module, config: CausalLMConfig) -> float | None:
 
     Three times the products and attentions (as if not causal) of a forward pass, less what frozen
     weights save."""
-    counter = FlopCounter()
     try:
-        with fake_tensors(ALONE), torch.no_grad(), counter:
+        with fake_tensors(ALONE), torch.no_grad(), counted_flops(model) as counter:
             ids = torch.zeros(1, config.sequence_length, dtype=torch.int64)
             model(input_ids=ids, use_cache=False)
     except Exception:  # noqa: BLE001 - what reads a number from a tensor fails in many ways
         return None
     frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
-    return 3.0 * counter.flops / config.sequence_length - 2.0 * frozen
+    return 3.0 * counter.get_total_flops() / config.sequence_length - 2.0 * frozen
 
 
 @contextmanager

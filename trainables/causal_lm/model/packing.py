@@ -22,7 +22,7 @@ from torch.distributed.fsdp import FSDPModule
 
 from search_spaces.errors import UserError
 from trainables.parallel.context import model_arguments
-from trainables.parallel.fsdp import device_of
+from trainables.parallel.fsdp import device_of, free_gathered
 from trainables.parallel.mesh import Mesh
 
 log = logging.getLogger(__name__)
@@ -189,6 +189,7 @@ def _compared(model: nn.Module, length: int) -> Packing:
             return _first_equal(model, ids, positions)
     finally:
         model.train(training)
+        free_gathered(model)  # an optimizer that is made now gets the parts of this rank
 
 
 def _first_equal(model: nn.Module, ids: torch.Tensor, positions: torch.Tensor) -> Packing:
