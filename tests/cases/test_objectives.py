@@ -15,8 +15,8 @@ from tests.tuning.simulate import make_spec
 from trainables.job import Answer, Pruned
 from trainables.launch.broker.events import Ended, RankOutcome, merge_outcomes
 from trainables.registry import resolve
-from trainables.user_code.objective import Objective
-from trainables.user_code.sweep_trial import MEMBERS, SweepTrial
+from trainables.user_code.optuna.objective import Objective
+from trainables.user_code.optuna.sweep_trial import MEMBERS, SweepTrial
 
 LOSS, TWO = (Goal("loss", "min"),), (Goal("loss", "min"), Goal("size", "max"))
 

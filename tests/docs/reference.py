@@ -18,7 +18,7 @@ from search_spaces.spec.search import SEARCHERS
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import TRAINABLES, resolve
 from trainables.user_code.offered import OFFERED, REFUSED
-from trainables.user_code.sweep_trial import MEMBERS
+from trainables.user_code.optuna.sweep_trial import MEMBERS
 
 ROOT = Path(__file__).parents[2]
 NAMES = {

@@ -16,7 +16,7 @@ from tests.user_code.conftest import PROGRAMS
 from tests.user_code.programs.optuna_objective import objective
 from trainables.job import Answer
 from trainables.registry import resolve
-from trainables.user_code.objective import Objective
+from trainables.user_code.optuna.objective import Objective
 from trainables.user_code.user_loop import UserLoop
 
 SCRIPT = PROGRAMS / "optuna_objective.py"

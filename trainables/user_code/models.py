@@ -21,7 +21,7 @@ from search_spaces.spec.user_code import UserCodeSpec
 from trainables.config import Problem
 from trainables.user_code import loader
 from trainables.user_code.frames import note_user_lines, user_lines
-from trainables.user_code.ray_train_checkpoints import newest_first, verify_kept
+from trainables.user_code.ray_train.checkpoints import newest_first, verify_kept
 
 if TYPE_CHECKING:
     import torch

@@ -19,9 +19,9 @@ from trainables.base import Split, Trainable
 from trainables.config import Problem, TrainableConfig, path_in
 from trainables.runtime.source import source_digests
 from trainables.user_code import loader, models
-from trainables.user_code.loop_source import loop_problems, never_reports, reads_seed
 from trainables.user_code.offered import REFUSED
 from trainables.user_code.parameters import parameter_problems
+from trainables.user_code.ray_train.source import loop_problems, never_reports, reads_seed
 
 
 class UncheckedConfig(TrainableConfig):

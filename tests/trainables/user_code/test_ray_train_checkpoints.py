@@ -13,7 +13,7 @@ from results.records.reports import Report, append_report
 from results.trial_paths import TrialPaths
 from tests.trainables.local import make_job
 from trainables.launch.ray_train import checkpoint_snapshot
-from trainables.user_code.ray_train_checkpoints import (
+from trainables.user_code.ray_train.checkpoints import (
     SNAPSHOT,
     add_manifest,
     add_missing_manifests,

@@ -16,7 +16,7 @@ from trainables.launch.broker.events import Event, Reported
 from trainables.launch.fresh.callbacks import is_taken_away
 from trainables.runtime.preemption import Preempted
 from trainables.user_code.metrics import StepCounter
-from trainables.user_code.ray_train_checkpoints import add_manifest, prune
+from trainables.user_code.ray_train.checkpoints import add_manifest, prune
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle

@@ -45,12 +45,12 @@ from trainables.user_code.private_folders import (
     enter_private_folders,
     wait_for_earlier_attempts,
 )
-from trainables.user_code.ray_train_checkpoints import (
+from trainables.user_code.ray_train.checkpoints import (
     add_missing_manifests,
     prepare_attempt,
     prune,
 )
-from trainables.user_code.ray_train_functions import LoopFunctions, refuse_fit
+from trainables.user_code.ray_train.functions import LoopFunctions, refuse_fit
 from trainables.user_code.silence import SilenceWatch
 from trainables.user_code.user_trainer import own_loop, trainers_adopted
 

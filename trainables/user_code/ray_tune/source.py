@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from typing import TypeGuard
 
 from trainables.user_code.loader import parse
-from trainables.user_code.loop_source import builds_trainer, num_required, refused_calls
 from trainables.user_code.offered import REFUSED
+from trainables.user_code.ray_train.source import builds_trainer, num_required, refused_calls
 from trainables.user_code.syntax import full_name, function_in, imported_names, top_level
 
 _WRAPPERS = ("ray.tune.with_parameters", "ray.tune.with_resources")

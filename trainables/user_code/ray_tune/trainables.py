@@ -12,10 +12,10 @@ from search_spaces.nested import show
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
 from trainables.user_code import loader
-from trainables.user_code.loop_source import reads_seed
 from trainables.user_code.offered import REFUSED
 from trainables.user_code.parameters import parameter_problems
 from trainables.user_code.private_folders import private_folders
+from trainables.user_code.ray_train.source import reads_seed
 from trainables.user_code.ray_tune.source import function_problems, tune_class_methods
 from trainables.user_code.user_loop import UncheckedConfig, UserFunction
 

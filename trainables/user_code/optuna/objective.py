@@ -14,9 +14,9 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
 from trainables.job import Pruned
 from trainables.user_code import loader
-from trainables.user_code.objective_source import ObjectiveSource, read_objective
+from trainables.user_code.optuna.source import ObjectiveSource, read_objective
+from trainables.user_code.optuna.sweep_trial import MEMBERS, SweepTrial
 from trainables.user_code.private_folders import private_folders
-from trainables.user_code.sweep_trial import MEMBERS, SweepTrial
 from trainables.user_code.user_loop import UncheckedConfig, UserFunction
 
 if TYPE_CHECKING:

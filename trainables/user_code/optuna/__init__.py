@@ -1,0 +1,1 @@
+"""Objectives that were written for Optuna, as trainables."""

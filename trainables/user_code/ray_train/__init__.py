@@ -1,0 +1,1 @@
+"""Loops that were written for Ray Train."""
