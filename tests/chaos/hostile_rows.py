@@ -135,6 +135,8 @@ HOSTILE_ROWS: dict[str, Row] = {
         "a driver killed, its Ray folder left behind",
         "tests/tuning/ray_tune/test_session_folder.py"
         "::test_folder_of_a_killed_driver_is_removed_by_the_next",
+        "tests/tuning/ray_tune/test_session_folder.py"
+        "::test_folder_and_agents_of_a_killed_driver_are_removed_without_a_next",
     ),
     "F3": row_of_tests(
         "a cluster of another machine without authentication",

@@ -8,6 +8,7 @@ import stat
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -94,6 +95,23 @@ def test_folder_of_a_killed_driver_is_removed_by_the_next(
     assert other.is_dir()
     (kept,) = logs.rglob("raylet.out")
     assert SECRET not in kept.read_text()
+
+
+AGENT = 'exec -a ray::DashboardAgent sleep 600 2>>"$0"/agent.err'
+
+
+def test_folder_and_agents_of_a_killed_driver_are_removed_without_a_next(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", DRIVER, str(tmp_path / "logs")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as driver:
+        assert driver.stdout is not None
+        left = Path(driver.stdout.readline().strip())
+        agent = subprocess.Popen(["bash", "-c", AGENT, str(left)])
+        driver.send_signal(signal.SIGKILL)
+    assert agent.wait(60) == -signal.SIGKILL
+    deadline = time.monotonic() + 60
+    while left.parent.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
 
 
 def test_too_long_path_is_not_used(private_tmp: Path, monkeypatch: pytest.MonkeyPatch) -> None:

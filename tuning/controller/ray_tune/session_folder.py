@@ -1,8 +1,8 @@
 """The folder of a local cluster's own files: sockets, logs, spilled objects.
 
 Only this user may read it, and it goes with the cluster. The logs of Ray's processes are copied
-into the sweep folder first if they may explain a failure. The folder of a driver that was killed
-is removed by the next one.
+into the sweep folder first if they may explain a failure. After a driver that was killed a shell
+that waits for its end runs this module, which removes the folder; else the next driver does.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,17 +20,22 @@ from typing import IO
 
 import psutil
 
+from results.own_program import module_command
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact_bytes
 
 _LOCK, _LOGS = "driver.lock", "logs"
 _RAY = "r"
 """Name of Ray's folder in ours: Ray gives its folders mode 0777."""
+_TITLE = "ray::"
 _LONGEST = 43
 """Bytes of the path of Ray's folder: Ray adds 64 for its sockets, and the system allows 107."""
 _REMOVE_S = 30.0
 _TAIL = 256 * 1024
 """Bytes of each log that are kept: its end."""
+_AFTER_DEATH = 'read _ || { sleep 10; exec "$@"; }'
+"""A script: its input is closed without a line if the driver is dead. Workers end by themselves in
+seconds; Ray's agents would try for a minute to reach the cluster."""
 _MAX_LOGS, _MAX_SESSIONS = 100, 5
 """Logs that are kept of a session, the newest ones, and sessions in a sweep folder."""
 
@@ -45,7 +51,7 @@ def session_folder(logs: Path | None, failed: Callable[[], bool]) -> Iterator[Pa
     remove_stale()
     folder = Path(tempfile.mkdtemp(prefix=_prefix(), dir=base_folder()))  # mode 0700
     keep_logs_in(folder / _RAY, logs)
-    with _locked(folder):
+    with _locked(folder), _removed_after_death():
         keep = True
         try:
             yield folder / _RAY
@@ -110,6 +116,22 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
+@contextmanager
+def _removed_after_death() -> Iterator[None]:
+    """Run `remove_stale` after a death of this process within the block, in another one."""
+    waiting = subprocess.Popen(
+        ["sh", "-c", _AFTER_DEATH, "sh", *module_command(__name__)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        waiting.communicate(b"ended\n")
+
+
 def _remove_if_dead(folder: Path) -> None:
     """Remove the folder of a driver that is gone, if this user made it."""
     with suppress(OSError):  # another user's, not locked yet, or just removed
@@ -136,10 +158,14 @@ def _remove(folder: Path) -> None:
 
 
 def _processes_in(folder: Path) -> Iterator[psutil.Process]:
-    """Ray's processes of a cluster that has ended: their arguments name its folder."""
+    """Ray's processes of a cluster that has ended: their arguments name its folder, or, of those
+    that replace their arguments by a title, as agents do, the files that they have open."""
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if any(str(folder) in argument for argument in process.cmdline()):
+            names = process.cmdline()
+            if names and names[0].startswith(_TITLE):
+                names = [file.path for file in process.open_files()]
+            if any(str(folder) in name for name in names):
                 yield process
 
 
@@ -169,3 +195,7 @@ def _copy_logs(folder: Path, logs: Path) -> None:
 def _end(file: IO[bytes]) -> bytes:
     file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
     return file.read()
+
+
+if __name__ == "__main__":
+    remove_stale()
