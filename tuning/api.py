@@ -62,7 +62,7 @@ def run(
     """
     from search_spaces.errors import UserError
     from tuning.controller.events import Interrupt
-    from tuning.controller.preflight.relative_paths import elsewhere
+    from tuning.controller.preflight.notes import file_notes
     from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.controller.sweep_dir.create import discard_empty_sweep
     from tuning.search.auto_scheduler import choose_scheduler
@@ -72,7 +72,7 @@ def run(
     with interrupt or Interrupt() as stop:
         paths = create(loaded, name=name, storage=storage, address=address)
         try:
-            scheduler, notes = choose_scheduler(loaded.spec), elsewhere(loaded)
+            scheduler, notes = choose_scheduler(loaded.spec), file_notes(loaded)
             return _run(paths, scheduler, address, tuple(observers), stop, notes=notes)
         except UserError:
             discard_empty_sweep(paths)

@@ -8,7 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from search_spaces.loading.sweep_file import check_sweep
 from search_spaces.patterns import check_patterns, first_group, metric_pattern
+from search_spaces.positions import Source
+from tuning.controller.preflight.notes import file_notes
 
 FOUND = {
     "loss=0.25": 0.25,
@@ -75,3 +78,29 @@ def test_every_number_and_name_is_found_as_it_is(number: float, name: str) -> No
     found = first_group(pattern, f"step=1 {name}={number!r}, next=2")
     assert found is not None
     assert float(found) == number or math.isnan(number)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "noted"),
+    [
+        (r"loss=(\S+)", "xloss=1"),
+        (r"val/loss\s*:\s*(\S+)", "xval/loss=1"),
+        (r"\bloss=(\S+)", ""),
+        (r"Epoch \d+: loss=(\S+)", ""),
+        (metric_pattern("loss"), ""),
+    ],
+)
+def test_pattern_that_is_found_in_longer_names_is_noted(pattern: str, noted: str) -> None:
+    data = {
+        "name": "s",
+        "command": ["cat", "{x}"],
+        "report_from": {"stdout": {"loss": pattern}},
+        "metric": "loss",
+        "mode": "min",
+        "space": {"x": {"uniform": [0, 1]}},
+        "scheduler": {"name": "none"},
+        "budget": {"trials": 1},
+    }
+    (note,) = file_notes(check_sweep(data, Source("s.yaml", {}))) or [""]
+    assert noted in note
+    assert bool(note) == bool(noted)

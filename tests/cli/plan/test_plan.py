@@ -10,7 +10,7 @@ from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import DIGITS, Tune
 from trainables.registry import resolve
 from tuning.cli.plan.plan import cost_lines
-from tuning.controller.preflight.relative_paths import elsewhere, with_absolute_fixed
+from tuning.controller.preflight.relative_paths import warn_relative_paths, with_absolute_fixed
 
 
 def test_plan_warns_if_the_disk_is_too_small(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -188,10 +188,11 @@ def test_script_is_found_beside_the_sweep_file_first(tune: Tune) -> None:
     tune.write("folder/loops.py", LOOPS)
     file = tune.write("folder/t.yaml", IGNORED)
     assert load_sweep(file).spec.trainable == f"{beside}/loops.py:fine"
-    assert elsewhere(load_sweep(file)) == []
+    assert warn_relative_paths(load_sweep(file)) == []
     (beside / "loops.py").rename(tune.write("loops.py", ""))
     assert load_sweep(file).spec.trainable == "loops.py:fine"
-    assert elsewhere(load_sweep(file)) == [f"loops.py: not beside t.yaml, taken from {tune.cwd}"]
+    taken = f"not beside t.yaml, taken from {tune.cwd}"
+    assert warn_relative_paths(load_sweep(file)) == [f"loops.py: {taken}"]
     assert "no such file" in tune.refused("plan", file, "--set", "trainable=nowhere.py:loop")
 
 
@@ -211,9 +212,10 @@ def test_paths_are_those_beside_the_sweep_file_first(tune: Tune) -> None:
         ],
         "split": "train",
     }
-    assert elsewhere(load_sweep(file)) == [f"b.txt: not beside t.yaml, taken from {tune.cwd}"]
+    taken = f"not beside t.yaml, taken from {tune.cwd}"
+    assert warn_relative_paths(load_sweep(file)) == [f"b.txt: {taken}"]
     command = load_sweep(file, ["trainable=null", "command=[cat, --in=b.txt, a.txt, '{lr}']"])
-    assert elsewhere(command) == [f"--in=b.txt, b.txt: not beside t.yaml, taken from {tune.cwd}"]
+    assert warn_relative_paths(command) == [f"--in=b.txt, b.txt: {taken}"]
     change = ["trainable=causal_lm", "space={beta2: {uniform: [0.9, 0.99]}}"]
     change += ["fixed={data: {source: files, paths: '*.txt'}, model_name_or_path: ./b.txt}"]
     assert with_absolute_fixed(load_sweep(file, change)).fixed == {

@@ -66,7 +66,7 @@ def _plan_sweep(
     from trainables.registry import resolve
     from tuning.cli.plan.space_table import rule_lines, space_table
     from tuning.controller.preflight.checks import preflight
-    from tuning.controller.preflight.relative_paths import elsewhere
+    from tuning.controller.preflight.notes import file_notes
     from tuning.controller.ray_tune.cluster import ray_cluster
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import compute_placement
@@ -76,7 +76,7 @@ def _plan_sweep(
     spec = loaded.spec
     sampled = preflight(loaded, files=address is None)
     check_storage(resolve_storage(storage or spec.storage).root)
-    notes = [*elsewhere(loaded), *rule_lines(spec), *_transfer_lines(spec, storage)]
+    notes = [*file_notes(loaded), *rule_lines(spec), *_transfer_lines(spec, storage)]
     objectives = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
     console, title = make_console(), f": {spec.trainable}, {objectives}"
     console.print(Text.assemble((spec.name, "bold"), title), soft_wrap=True)

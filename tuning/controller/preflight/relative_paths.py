@@ -21,7 +21,7 @@ def with_absolute_fixed(loaded: LoadedSweep) -> SweepSpec:
     return loaded.spec.model_copy(update={"fixed": fixed})
 
 
-def elsewhere(loaded: LoadedSweep) -> list[str]:
+def warn_relative_paths(loaded: LoadedSweep) -> list[str]:
     """A line on relative paths that are not beside the sweep file, but in the working directory."""
     folder, here = loaded.path.absolute().parent, Path.cwd()
     if folder.resolve() == here:
