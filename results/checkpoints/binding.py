@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from functools import cache
+from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict
 
@@ -51,7 +52,22 @@ def binding_of(paths: TrialPaths, copied_from: str = "") -> Binding | None:
     return Binding(trial=paths.root.name, identity=identity, copied_from=copied_from)
 
 
+def foreign_reason(folder: Path, found: Binding | None, own: Binding | None) -> str | None:
+    """Why a checkpoint is not the own trial's; None if it is, or if that cannot be told.
+
+    Args:
+        folder: of the checkpoint; that it has no binding is said once for all trials of a sweep.
+        found: its binding.
+        own: of the trial; None for one of no sweep.
+    """
+    if own is None or (found is not None and found.matches(own)):
+        return None
+    if found is None:
+        _warn_unbound(str(folder.parents[2]))
+        return None
+    return f"is a checkpoint of another trial, {found.trial}"
+
+
 @cache
-def say_unbound(trials: str) -> None:
-    """Warn once of checkpoints without a binding in a folder of trials."""
+def _warn_unbound(trials: str) -> None:
     log.warning("%s: checkpoints of an older version, which do not say whose they are", trials)

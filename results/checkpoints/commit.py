@@ -22,7 +22,7 @@ from pathlib import Path, PurePosixPath
 import psutil
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from results.checkpoints.binding import Binding, binding_of, say_unbound
+from results.checkpoints.binding import Binding, binding_of, foreign_reason
 from results.checkpoints.streaming_hash import (
     FileEntry,
     hash_file,
@@ -270,13 +270,9 @@ def verify_all(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
 
 
 def require_own(folder: Path, manifest: Manifest, own: Binding | None) -> None:
-    """Raise `CheckpointError` for another trial's checkpoint; say once if it may be one."""
-    if own is None:
-        return
-    if manifest.binding is None:
-        say_unbound(str(folder.parents[2]))
-    elif not manifest.binding.matches(own):
-        raise CheckpointError(folder, f"is a checkpoint of another trial, {manifest.binding.trial}")
+    """Raise `CheckpointError` for another trial's checkpoint."""
+    if reason := foreign_reason(folder, manifest.binding, own):
+        raise CheckpointError(folder, reason)
 
 
 def _rename_over(folder: Path, final: Path) -> None:
