@@ -13,7 +13,7 @@ class Arguments:
     """The arguments of a call by name.
 
     Args:
-        script: of the call; at its end it notes the arguments that nobody has read.
+        script: of the call; at its end it notes the arguments that were not read.
         node: the call, or a name that stands for it; None: no argument is given. Of anything else
             no argument is certain, and it is noted.
         positional: names of the positional arguments, in order.

@@ -36,7 +36,7 @@ class Script:
     """A script, and the draft that is made of it.
 
     Attributes:
-        at_end: called before the calls that nobody has read are noted.
+        at_end: called before the calls that were not read are noted.
     """
 
     def __init__(self, draft: Draft, tree: ast.Module) -> None:
@@ -72,7 +72,7 @@ class Script:
         self.draft.note(line, f"{text or ast.unparse(node)} is not translated")
 
     def note_unread(self) -> None:
-        """Note each argument, and each call of Ray Tune or Optuna, that nobody has read."""
+        """Note each argument, and each call of Ray Tune or Optuna, that was not read."""
         for close in self.at_end:
             close()
         for call in self.calls():

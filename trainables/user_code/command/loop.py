@@ -60,7 +60,7 @@ def train(command: Sequence[str], worker: Worker, project: Path | None) -> None:
         finally:
             local.close()
             if changed := changed_files(linked):
-                text = f"changed {changed[0]}, which is only to be read, or somebody else did"
+                text = f"changed {changed[0]}, which is only to be read, or another program did"
                 warn_once(worker.job, text)
 
 
