@@ -48,7 +48,7 @@ def identity() -> dict[str, Any]:
 
 def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str | None:
     """The first difference of two identities, in words; None if they are equal."""
-    for key in ("installation", "working directory"):
+    for key in ("working directory", "installation"):  # the first may change the second
         if one[key] != other[key]:
             return f"another {key}"
     variables = [{*side["environment"].items()} for side in (one, other)]
