@@ -11,9 +11,6 @@ from pathlib import Path
 
 from filelock import FileLock
 
-from results.backup.base import Backup, SavedRun, open_target, read_backup
-from results.backup.fetch import fetch_backup
-from results.backup.take import Sent, prune_backups, take_backup
 from results.checkpoints.retention import Retention
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths, read_stages
@@ -21,11 +18,14 @@ from results.records.record_log import log_current
 from results.records.spec_file import read_spec
 from results.storage.object_store import ObjectStore, explain_storage_error
 from results.storage.probe import check_storage
+from results.sweep_folder.copies.backup import Backup, SavedRun, open_target, read_backup
+from results.sweep_folder.copies.backup_writer import Sent, prune_backups, take_backup
+from results.sweep_folder.copies.fetch import fetch_backup
+from results.sweep_folder.copies.mirror import RECORDS
+from results.sweep_folder.folder import read_state, resolve_storage
 from results.tracking.delivered import Delivered
 from results.tracking.mlflow.saved_runs import restore_runs, save_runs
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.folder import read_state, resolve_storage
-from tuning.controller.sweep_dir.record_mirror import RECORDS
 from tuning.controller.tracking.observer import deliver, tracking_uri
 from tuning.controller.trial_jobs import checkpoints_to_keep
 

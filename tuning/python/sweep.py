@@ -270,7 +270,7 @@ class Sweep(Asking):
 
     @property
     def _trusted(self) -> SweepPaths:
-        from tuning.controller.sweep_dir.trust import require_trust
+        from results.sweep_folder.trust import require_trust
 
         require_trust(self._require_begun(), False)
         return self._require_begun()

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from results.sweep_folder.copies.mirror import mirror_records
+from results.sweep_folder.lock import acquire_lock
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, open_run
 from tuning.controller.sweep_dir.begun import changed_keys, find_begun
 from tuning.controller.sweep_dir.create import create_sweep, discard_empty_sweep
-from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.controller.sweep_dir.record_mirror import mirror_records
 
 SWEEP = """
 name: job

@@ -11,8 +11,8 @@ import pytest
 
 from results.checkpoints.commit import newest_intact
 from results.checkpoints.retention import Retention
-from results.checkpoints.trial_mirror import OWNER, MirrorLocation, TrialMirror
 from results.records.trial import Report, read_reports
+from results.sweep_folder.copies.checkpoint_mirror import OWNER, MirrorLocation, TrialMirror
 from results.trial_paths import TrialPaths
 from tests.trainables.local import RecordingChannel, make_worker, run_trial, without_timing
 from trainables.checkpointing.uploads import MirrorUploads, make_uploads, restore_newest

@@ -10,18 +10,18 @@ import time
 
 import pytest
 
-from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.lock import (
+from results.sweep_folder.lock import (
     STALE_S,
     acquire_lock,
     current_driver,
     wait_for_sign_of_life,
 )
+from search_spaces.errors import UserError
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from tuning.controller.sweep_dir.lock import acquire_lock
+from results.sweep_folder.lock import acquire_lock
 with acquire_lock(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.read()

@@ -14,6 +14,8 @@ from results.records.integrity import check_records
 from results.records.record_log import write_logged
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, TrialState, read_reports, read_trial, write_trial
+from results.sweep_folder.folder import read_state
+from results.sweep_folder.repair import repair_spec
 from search_spaces.checksum import (
     add_json_checksum,
     add_yaml_checksum,
@@ -26,8 +28,7 @@ from tests.tuning.simulate import finish, make_spec, new_sweep, open_run, outcom
 from trainables.runtime.provenance import library_versions
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.folder import read_state
-from tuning.controller.sweep_dir.repair import open_study, repair_spec
+from tuning.controller.sweep_dir.study import open_study
 from tuning.controller.sweep_dir.versions import version_changes
 
 

@@ -82,8 +82,8 @@ def restore(
     Example: tune restore s3://bucket/backups/llm
     """
     from results.records.pipeline import PipelinePaths
+    from results.sweep_folder.folder import pipeline_argument, sweep_argument
     from tuning.controller.backup import restore_backup, restore_tracking
-    from tuning.controller.sweep_dir.folder import pipeline_argument, sweep_argument
 
     paths, found, left_out = restore_backup(source, storage, at)
     echo(f"{paths.root}  restored from backup {found.label}: {len(found.files)} files")

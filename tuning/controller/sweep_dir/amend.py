@@ -17,6 +17,9 @@ from results.records.record_log import write_logged
 from results.records.spec_file import is_damaged, read_spec
 from results.records.trial import TrialRecord, TrialState, read_trials, write_trial
 from results.storage.atomic import fsync_dir, write_atomic
+from results.sweep_folder.folder import sign_state, total_elapsed_s
+from results.sweep_folder.lock import acquire_lock
+from results.sweep_folder.repair import verify_records
 from search_spaces.checksum import CHECKSUM_PREFIX, add_yaml_checksum
 from search_spaces.errors import UserError, first_few
 from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep, load_sweep
@@ -24,10 +27,7 @@ from search_spaces.spec.base import parse_duration
 from search_spaces.spec.sweep import SweepSpec
 from trainables.user_code.loader import canonical
 from tuning.controller.preflight.checks import preflight
-from tuning.controller.sweep_dir.folder import sign_state, total_elapsed_s
-from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.moved_project import Move, find_move
-from tuning.controller.sweep_dir.repair import verify_records
 from tuning.controller.sweep_dir.warm_start import source_sweeps
 from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
 from tuning.search.compatibility import compatible_params

@@ -7,11 +7,11 @@ from pathlib import Path
 from results.paths import Storage, SweepPaths
 from results.records.spec_file import read_spec
 from results.storage.object_store import explain_storage_error, open_object_store
+from results.sweep_folder.copies.mirror import RECORDS
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.create import frozen_spec
-from tuning.controller.sweep_dir.record_mirror import RECORDS
 from tuning.search.auto_scheduler import with_scheduler
 
 _OWN_KEYS = ("name", "named", "user_code")

@@ -20,12 +20,12 @@ from results.records.trial import TrialState, read_reports, read_trial, read_tri
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence
 from results.storage.sharing import use_modes_of
+from results.sweep_folder.folder import find_trial, record_end, sweep_argument
+from results.sweep_folder.lock import acquire_lock, current_driver
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 from search_spaces.loading.overrides import parse
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import find_trial, record_end, sweep_argument
-from tuning.controller.sweep_dir.lock import acquire_lock, current_driver
 from tuning.search.compatibility import check_params
 
 POLL_S = 0.5

@@ -15,6 +15,9 @@ from results.paths import Storage, SweepPaths
 from results.storage.atomic import write_atomic
 from results.storage.probe import check_storage
 from results.storage.sharing import use_modes_of
+from results.sweep_folder.folder import SweepState, this_person, write_state
+from results.sweep_folder.identity import identity, sign, user_key
+from results.sweep_folder.lock import current_driver
 from search_spaces.checksum import add_yaml_checksum
 from search_spaces.errors import UserError
 from search_spaces.loading.explain import rule
@@ -24,9 +27,6 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from trainables.user_code.loader import canonical
 from tuning.controller.preflight.relative_paths import with_absolute_fixed
-from tuning.controller.sweep_dir.folder import SweepState, this_person, write_state
-from tuning.controller.sweep_dir.identity import identity, sign, user_key
-from tuning.controller.sweep_dir.lock import current_driver
 from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
 
 

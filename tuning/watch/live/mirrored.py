@@ -8,9 +8,9 @@ from pathlib import Path
 
 from results.paths import SweepPaths
 from results.storage.object_store import explain_storage_error, open_object_store
+from results.sweep_folder.copies.mirror import PERIOD_S, RECORDS, has_driver
+from results.sweep_folder.copies.restore import fetch_record
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.record_mirror import PERIOD_S, RECORDS, has_driver
-from tuning.controller.sweep_dir.restore import fetch_record
 
 _THREADS = 8
 _REFRESH_S = PERIOD_S / 2

@@ -10,17 +10,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from results.checkpoints.commit import newest_intact
-from results.checkpoints.trial_mirror import MirrorLocation, TrialMirror
 from results.paths import SweepPaths
 from results.records.record_log import log_current
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trials
 from results.storage.object_store import ObjectStore, explain_storage_error, open_object_store
+from results.sweep_folder.copies.checkpoint_mirror import MirrorLocation, TrialMirror
+from results.sweep_folder.copies.mirror import RECORDS
+from results.sweep_folder.folder import read_state, resolve_storage, write_state
 from search_spaces.errors import UserError
 from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import read_state, resolve_storage, write_state
-from tuning.controller.sweep_dir.record_mirror import RECORDS
 
 _THREADS = 8
 _READER = "0" * 8

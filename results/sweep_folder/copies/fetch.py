@@ -8,8 +8,8 @@ import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from results.backup.base import FILES, Backup, BackupFile, labels, others
 from results.storage.object_store import ContentMismatchError, ObjectStore
+from results.sweep_folder.copies.backup import FILES, Backup, BackupFile, labels, others
 from search_spaces.errors import UserError
 
 _THREADS = 8

@@ -16,13 +16,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
-from results.checkpoints.trial_mirror import (
-    OWNER,
-    REPORTS,
-    MirrorLocation,
-    OwnershipTakenError,
-    check_owner,
-)
 from results.paths import SweepPaths
 from results.storage.fencing import Owner
 from results.storage.object_store import (
@@ -31,12 +24,19 @@ from results.storage.object_store import (
     explain_storage_error,
     open_object_store,
 )
+from results.sweep_folder.copies.checkpoint_mirror import (
+    OWNER,
+    REPORTS,
+    MirrorLocation,
+    OwnershipTakenError,
+    check_owner,
+)
+from results.sweep_folder.folder import read_state
+from results.sweep_folder.lock import is_driver_alive, this_process
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import read_state
-from tuning.controller.sweep_dir.lock import is_driver_alive, this_process
 
 log = logging.getLogger(__name__)
 

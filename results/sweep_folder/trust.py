@@ -16,13 +16,13 @@ from pathlib import Path
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec, spec_file
 from results.storage.atomic import write_atomic
+from results.sweep_folder.folder import read_state, sign_state
+from results.sweep_folder.identity import config_folder, identity, is_signed
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 from search_spaces.redaction import looks_secret
 from search_spaces.spec.env_vars import references
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import read_state, sign_state
-from tuning.controller.sweep_dir.identity import config_folder, identity, is_signed
 
 Trust = bool | Callable[[str], bool]
 """Whether to trust a foreign folder, or what asks a person: it gets the question."""

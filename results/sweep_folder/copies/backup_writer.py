@@ -12,7 +12,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from results.backup.base import (
+from results.checkpoints.commit import MANIFEST, Manifest
+from results.checkpoints.retention import Retention
+from results.checkpoints.streaming_hash import FileEntry, hash_file
+from results.paths import SweepPaths
+from results.records.pipeline import PipelinePaths
+from results.records.trial import read_reports
+from results.storage.object_store import ContentMismatchError, ObjectStore
+from results.sweep_folder.copies.backup import (
     BACKUPS,
     FILES,
     Backup,
@@ -22,13 +29,6 @@ from results.backup.base import (
     read_backup,
     write_backup,
 )
-from results.checkpoints.commit import MANIFEST, Manifest
-from results.checkpoints.retention import Retention
-from results.checkpoints.streaming_hash import FileEntry, hash_file
-from results.paths import SweepPaths
-from results.records.pipeline import PipelinePaths
-from results.records.trial import read_reports
-from results.storage.object_store import ContentMismatchError, ObjectStore
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 

@@ -17,12 +17,11 @@ from results.paths import Storage, SweepPaths
 from results.records.pipeline import PipelinePaths, pipelines_in
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence
-from results.storage.links import refuse_outside_links
+from results.sweep_folder.identity import identity, sign
 from results.trial_paths import TrialPaths
 from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError, afterwards, suggest
 from search_spaces.files import parse_json, read_regular
-from tuning.controller.sweep_dir.identity import identity, sign
 
 
 @dataclass(frozen=True)
@@ -59,23 +58,15 @@ def this_person() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def find_sweep(sweep: str, storage: str | None, *, writes: bool = False) -> SweepPaths:
+def find_sweep(sweep: str, storage: str | None) -> SweepPaths:
     """The folder of a sweep, by name or by path.
 
     Args:
         sweep, storage: as on the command line.
-        writes: the caller writes into the folder, so no link may lead out of it.
 
     Raises:
         UserError: there is no such sweep; the message suggests the nearest name.
     """
-    paths = _find_sweep(sweep, storage)
-    if writes:
-        refuse_outside_links(paths.root)
-    return paths
-
-
-def _find_sweep(sweep: str, storage: str | None) -> SweepPaths:
     as_path = Path(sweep)
     if SweepPaths(as_path).is_sweep:
         return SweepPaths(as_path.resolve())
