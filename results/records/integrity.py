@@ -108,15 +108,6 @@ def check_records(paths: SweepPaths, *, keep: bool = False) -> Integrity:
     return Integrity(paths, tuple(found.problems), unreadable, unchecked, kept)
 
 
-def _checked_chain(trial: TrialPaths, record: TrialRecord) -> tuple[ReportChain, str | None]:
-    """The reports of a trial, and what is wrong with them."""
-    try:
-        chain = record.read_chain(trial)
-    except UserError as e:
-        return ReportChain(), f"damaged: {e.problems[0]}"
-    return chain, None if chain.known else next(report_problems(trial, record, chain), None)
-
-
 def report_problems(trial: TrialPaths, record: TrialRecord, chain: ReportChain) -> Iterator[str]:
     """What is wrong with a trial's reports, the clearest first."""
     name = f"{trial.root.name}/{trial.reports.name}"
@@ -150,7 +141,11 @@ def _check(paths: SweepPaths, only: Collection[str] | None, keep: bool) -> _Find
     # before the log: it has at least the lines of these contents
     root, template = f"{paths.root}/", logged_name(paths, paths.trial("{}").record)
     contents = {name: _content(root + name) for name in only or _record_names(paths, template)}
-    log = _read_log(paths, found)
+    log = None
+    try:
+        log = read_record_log(paths)
+    except OSError as e:
+        found.add(_LOG, f"damaged: {paths.record_log.name} cannot be read ({e.strerror})")
     if only is None and log is not None:
         later = log.writes.keys() - contents.keys()
         contents |= {name: _content(root + name) for name in later}
@@ -173,14 +168,6 @@ def _record_names(paths: SweepPaths, template: str) -> Iterable[str]:
     """Path of each trial's record in the sweep folder, also of one that is lost."""
     folders = os.listdir(paths.trials) if paths.trials.is_dir() else ()
     return [template.format(name) for name in folders if _TRIAL.fullmatch(name)]
-
-
-def _read_log(paths: SweepPaths, found: _Findings) -> RecordLog | None:
-    try:
-        return read_record_log(paths)
-    except OSError as e:
-        found.add(_LOG, f"damaged: {paths.record_log.name} cannot be read ({e.strerror})")
-        return None
 
 
 def _content(file: str) -> bytes | None:
@@ -216,7 +203,11 @@ def _check_trial(trial: TrialPaths, data: bytes, name: str, found: _Findings, ke
         if name not in found.suspects:
             found.add(name, f"damaged: {e.problems[0]}")
         return False
-    chain, problem = _checked_chain(trial, record)
+    try:
+        chain = record.read_chain(trial)
+        problem = None if chain.known else next(report_problems(trial, record, chain), None)
+    except UserError as e:
+        chain, problem = ReportChain(), f"damaged: {e.problems[0]}"
     if keep:
         found.read[record.id] = record, chain
     if problem:

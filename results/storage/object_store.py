@@ -141,6 +141,24 @@ class ObjectStore:
             delete = self.filesystem.delete_dir if recursive else self.filesystem.delete_file
             delete(self._path(key))
 
+    @contextmanager
+    def explained(self, *, files: bool = True) -> Iterator[None]:
+        """Explain errors of the storage in the block.
+
+        Args:
+            files: whether the block also reads or writes files, whose errors have a number and
+                stay as they are.
+
+        Raises:
+            UserError: one line on what is wrong and what to do.
+        """
+        try:
+            yield
+        except OSError as e:
+            if files and e.errno is not None:
+                raise
+            raise explain_storage_error(self, e) from e
+
     def _path(self, key: str) -> str:
         return f"{self.root}/{key}" if key else self.root
 
@@ -192,12 +210,8 @@ def check_object_store(objects: ObjectStore) -> None:
     """
     from pyarrow.fs import FileSelector
 
-    try:
+    with objects.explained(files=False), suppress(FileNotFoundError):  # the prefix is still empty
         objects.filesystem.get_file_info(FileSelector(objects.root))
-    except FileNotFoundError:
-        return  # the bucket exists, the prefix is still empty
-    except OSError as e:
-        raise explain_storage_error(objects, e) from e
 
 
 def explain_storage_error(objects: ObjectStore, error: Exception) -> UserError:

@@ -97,9 +97,36 @@ def wait_for_sign_of_life(lock: Path, say: Callable[[str], None]) -> None:
     held = read_lock(lock)
     if held is None or _is_here(held) or (driver := current_driver(lock)) is None:
         return
-    say(f"{driver} drove it; waiting for a heartbeat, {STALE_S:.0f} s at most")
-    first = lock.stat().st_mtime
-    while current_driver(lock) == driver and lock.stat().st_mtime == first:
+    wait_for_heartbeat(
+        f"{driver} drove it",
+        lambda: current_driver(lock) == driver,
+        lambda: lock.stat().st_mtime,
+        STALE_S,
+        say,
+    )
+
+
+def wait_for_heartbeat(
+    who: str,
+    is_alive: Callable[[], bool],
+    last_beat: Callable[[], float | None],
+    limit_s: float,
+    say: Callable[[str], None],
+) -> None:
+    """Wait for another heartbeat of a driver, as long as it may be alive.
+
+    Args:
+        who: the driver, in words.
+        is_alive: whether the same driver still counts as alive.
+        last_beat: time of its last heartbeat, by any clock.
+        limit_s: seconds after which it counts as dead.
+        say: gets a line.
+    """
+    if not is_alive():
+        return
+    say(f"{who}; waiting for a heartbeat, {limit_s:.0f} s at most")
+    first = last_beat()
+    while is_alive() and last_beat() == first:
         time.sleep(1.0)
 
 

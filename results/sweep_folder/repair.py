@@ -36,7 +36,7 @@ from search_spaces.checksum import json_matches_checksum
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 
-_ATTEMPT, _TRIAL = re.compile(r"attempt_(\d+)"), re.compile(r"t(\d{4,})")
+_TRIAL = re.compile(r"t\d{4,}")
 Recover = Callable[[int], TrialRecord | None]
 """Makes the record of a trial from the study, by its number; None if the study lacks it too."""
 REBUILT = "rebuilt from the study and the reports"
@@ -49,9 +49,7 @@ def repair_spec(paths: SweepPaths) -> list[str]:
         One line per repair, as of the other functions here.
     """
     if is_damaged(paths):
-        problem = (
-            f"{paths.spec}: damaged" if os.path.lexists(paths.spec) else f"{paths.spec}: missing"
-        )
+        problem = f"{paths.spec}: {'damaged' if os.path.lexists(paths.spec) else 'missing'}"
         kept = quarantine_file(paths.spec)
         write_atomic(paths.spec, paths.spec_copy.read_bytes())
         done = f"restored from {paths.spec_copy.relative_to(paths.root)}"
@@ -196,8 +194,6 @@ def _attempts(trial: TrialPaths, reports: list[Report]) -> tuple[Attempt, ...]:
     times, links = defaultdict(list), read_chain(trial).links
     for report in reports:
         times[report.attempt].append(report.time)
-    logs = trial.logs.iterdir() if trial.logs.is_dir() else iter(())
-    claimed = [int(m.group(1)) for p in logs if (m := _ATTEMPT.fullmatch(p.name))]
     first = min((r.time for r in reports), default=time.time())
     return tuple(
         Attempt(
@@ -208,7 +204,7 @@ def _attempts(trial: TrialPaths, reports: list[Report]) -> tuple[Attempt, ...]:
             reports=len(links[n]) if n in links else None,
             last_report="".join(links.get(n, [])[-1:]),
         )
-        for n in range(1, max([*times, *claimed], default=0) + 1)
+        for n in range(1, max([*times, *trial.attempts()], default=0) + 1)
     )
 
 

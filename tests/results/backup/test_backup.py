@@ -14,8 +14,8 @@ from results.checkpoints.retention import Retention
 from results.paths import SweepPaths
 from results.storage.object_store import ObjectStore
 from results.sweep_folder.copies.backup import BACKUPS, FILES, labels, open_target, read_backup
-from results.sweep_folder.copies.backup_writer import Sent, prune_backups, take_backup
-from results.sweep_folder.copies.fetch import fetch_backup
+from results.sweep_folder.copies.backup_writer import BackupUploader, prune_backups, take_backup
+from results.sweep_folder.copies.restore import fetch_backup
 from search_spaces.errors import UserError
 from tests.object_store import BUCKET
 from tests.results.written import add_trial, write_checkpoint
@@ -51,7 +51,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("results.sweep_folder.copies.backup_writer.time", fake)
 
 
-def take(paths: SweepPaths, objects: ObjectStore) -> Sent:
+def take(paths: SweepPaths, objects: ObjectStore) -> BackupUploader:
     return take_backup(paths.root, KEY, objects, {paths: RETENTION})[1]
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from results.paths import Storage, SweepPaths
 from results.records.spec_file import read_spec
-from results.storage.object_store import explain_storage_error, open_object_store
+from results.storage.object_store import open_object_store
 from results.sweep_folder.copies.mirror import RECORDS
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.spec.env_vars import expand_now
@@ -39,12 +39,8 @@ def find_begun(loaded: LoadedSweep, name: str | None, storage: str | None) -> st
     plain, mark, options = expand_now("checkpoint.mirror", mirror).partition("?")
     address = f"{plain.rstrip('/')}/{name}{mark}{options}"
     objects = open_object_store(address)
-    try:
+    with objects.explained():
         return address if "sweep.yaml" in objects.sizes(RECORDS) else None
-    except OSError as e:
-        if e.errno is not None:
-            raise
-        raise explain_storage_error(objects, e) from e
 
 
 def changed_keys(folder: str, loaded: LoadedSweep) -> list[str]:
