@@ -18,7 +18,7 @@ from results.sweep_folder.folder import (
     separate_copy,
 )
 from results.sweep_folder.lock import acquire_lock, refuse_if_driven
-from results.sweep_folder.trust import Trust, adopt, require_trust
+from results.sweep_folder.trust import Trust, require_trust, sign_folder
 from search_spaces.spec.sweep import SweepSpec
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class SweepFolder:
             fence = stack.enter_context(acquire_lock(self.paths.lock))
             done = [*repair.repair_spec(self.paths), *repair.repair_state(self.paths)]
             done += separate_copy(self.paths)
-            adopt(self.paths)
+            sign_folder(self.paths)
             mirror = stack.enter_context(mirror_records(self.paths, spec, fence))
             time = stack.enter_context(record_session_time(self.paths, fence, commit))
             yield OwnedFolder(self.paths, fence, mirror, time, done)

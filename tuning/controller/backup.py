@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from filelock import FileLock
 
-from results.checkpoints.retention import Retention
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths, read_stages
 from results.records.spec_file import read_spec
@@ -44,57 +41,39 @@ class TakenBackup:
     problem: str
 
 
-def back_up(paths: SweepPaths, target: str, *, newest: int, best: int, keep: int) -> TakenBackup:
-    """Take a backup of a sweep, and delete old ones. It may run.
+def back_up(
+    paths: SweepPaths | PipelinePaths, target: str, *, newest: int, best: int, keep: int
+) -> TakenBackup:
+    """Take a backup, and delete old ones. The sweep or pipeline may run.
 
     Args:
-        paths: of a sweep that may be trusted: its tracker is asked.
+        paths: of a sweep that may be trusted: its tracker is asked. Or of a pipeline, with all its
+            stages; what people noted on its runs is not saved.
         target: a folder or an address in object storage.
         newest, best: checkpoints of each trial to save.
         keep: number of backups to keep, at least 1.
 
     Raises:
-        UserError: the target cannot be reached, is in the sweep's folder, or holds another sweep.
+        UserError: the target cannot be reached, is in the folder, or holds another sweep.
     """
-    key = read_state(paths).key
-    runs, problem = _runs(paths, key)
-    retention = _retention(paths, newest, best)
-    taken = _take(paths.root, key, target, {paths: retention}, runs, keep)
-    return replace(taken, problem=problem)
-
-
-def back_up_pipeline(
-    paths: PipelinePaths, target: str, *, newest: int, best: int, keep: int
-) -> TakenBackup:
-    """Take a backup of a pipeline with all its stages; for the rest see `back_up`.
-
-    What people noted on its runs is not in it.
-    """
-    found = [SweepPaths(folder) for folder in sorted(paths.stages.root.glob("[!.]*"))]
-    sweeps = {one: _retention(one, newest, best) for one in found if one.is_sweep}
-    key = read_stages(paths).identity or paths.name
-    return _take(paths.root, key, target, sweeps, [], keep)
-
-
-def _retention(paths: SweepPaths, newest: int, best: int) -> Retention:
-    return replace(checkpoints_to_keep(read_spec(paths)), newest=newest, best=best)
-
-
-def _take(
-    root: Path,
-    key: str,
-    target: str,
-    sweeps: Mapping[SweepPaths, Retention],
-    runs: Sequence[SavedRun],
-    keep: int,
-) -> TakenBackup:
-    objects = open_target(target).within(root.name)
-    if objects.filesystem.type_name == "local":
-        _refuse_within(root, objects.root)
-    with FileLock(root / ".backup.guard"), objects.explained():
-        backup, sent = take_backup(root, key, objects, sweeps, runs)
-        deleted = prune_backups(objects, keep)
-    return TakenBackup(backup, objects.address, sent, deleted, "")
+    runs, problem = list[SavedRun](), ""
+    if isinstance(paths, SweepPaths):
+        key, sweeps = read_state(paths).key, [paths]
+        runs, problem = _runs(paths, key)
+    else:
+        key = read_stages(paths).identity or paths.name
+        sweeps = [one for one in paths.stages.sweeps() if not one.name.startswith(".")]
+    saved = {
+        one: replace(checkpoints_to_keep(read_spec(one)), newest=newest, best=best)
+        for one in sweeps
+    }
+    objects = open_target(target).within(paths.root.name)
+    is_local, inside = objects.filesystem.type_name == "local", f"{os.path.realpath(paths.root)}/"
+    if is_local and os.path.realpath(objects.root).startswith(inside):
+        raise UserError(f"{objects.root}: is in the folder that is saved; name another place")
+    with FileLock(paths.root / ".backup.guard"), objects.explained():
+        backup, sent = take_backup(paths.root, key, objects, saved, runs)
+        return TakenBackup(backup, objects.address, sent, prune_backups(objects, keep), problem)
 
 
 def restore_backup(
@@ -157,8 +136,3 @@ def _runs(paths: SweepPaths, key: str) -> tuple[list[SavedRun], str]:
         return save_runs(tracking_uri(spec, paths), key), ""
     except UserError as e:
         return [], str(e)
-
-
-def _refuse_within(root: Path, target: str) -> None:
-    if os.path.realpath(target).startswith(f"{os.path.realpath(root)}/"):
-        raise UserError(f"{target}: is in the folder that is saved; name another place")

@@ -54,8 +54,8 @@ def run_session(
     Raises:
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
     """
+    from tuning.controller.commands import CommandHandler
     from tuning.controller.ray_tune.placed import placed
-    from tuning.controller.sweep_dir.commands import CommandHandler
 
     with (
         no_core_dumps(),

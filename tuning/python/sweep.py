@@ -212,7 +212,7 @@ class Sweep(Asking):
         Raises:
             UserError: a value is not in the space.
         """
-        from tuning.controller.sweep_dir.commands import add_params
+        from tuning.controller.commands import add_params
 
         add_params(self._require_begun(), params)
 

@@ -1,5 +1,6 @@
 """A resume repairs a damaged sweep folder, and keeps the damaged files."""
 
+import contextlib
 import json
 import os
 import random
@@ -218,16 +219,13 @@ def test_damaged_copy_of_the_spec_file_is_replaced(paths: SweepPaths) -> None:
 
 def test_every_flipped_bit_is_noticed_or_harmless(paths: SweepPaths) -> None:
     record = read_trial(paths.trial("t0000"))
-    data = add_json_checksum(record.model_dump_json(indent=1)).encode()
+    data = paths.trial("t0000").record.read_bytes()
     assert json_is_intact(data)
-    assert TrialRecord.model_validate_json(data) == record
     for at in range(len(data)):
         flipped = flip(data, at, bit=4)
         if json_is_intact(flipped):  # the bit was in the checksum's own key
-            try:
+            with contextlib.suppress(ValueError):
                 assert TrialRecord.model_validate_json(flipped) == record
-            except ValueError:
-                continue
     assert not yaml_is_intact(add_yaml_checksum("a: 1\n").replace("a: 1", "a: 3").encode())
 
 

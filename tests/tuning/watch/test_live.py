@@ -22,8 +22,8 @@ from results.sweep_folder.copies.mirror import RecordMirror, mirror_records
 from results.sweep_folder.lock import acquire_lock
 from tests.browser import Browser
 from tests.tuning.simulate import make_spec, new_sweep, open_run, train
+from tuning.controller.commands import pending_commands
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.commands import pending_commands
 from tuning.watch.live.app import make_app
 from tuning.watch.live.feed import LocalSource
 from tuning.watch.live.mirrored import MirroredSource

@@ -39,13 +39,13 @@ def backup(
     """
     from results.records.integrity import check_records
     from tuning.cli.formatting import size
-    from tuning.controller.backup import back_up, back_up_pipeline
+    from tuning.controller.backup import back_up
     from tuning.pipelines.folder import find_pipeline
 
     kept = {"newest": keep_last, "best": keep_best, "keep": backups}
     if (pipeline := find_pipeline(sweep, storage)) is not None:
         name, damaged = pipeline.name, False
-        taken = back_up_pipeline(pipeline, target, **kept)
+        taken = back_up(pipeline, target, **kept)
     else:
         paths = trusted_sweep(sweep, storage, trust)
         name, damaged = paths.name, print_damage(check_records(paths))

@@ -26,7 +26,7 @@ def add(
     Example: tune add llm learning_rate=3e-4 beta2=0.98
     """
     from results.sweep_folder.sweep_folder import SweepFolder
-    from tuning.controller.sweep_dir.commands import add_configuration
+    from tuning.controller.commands import add_configuration
 
     echo(add_configuration(SweepFolder.open(sweep, storage, writes=True).paths, values))
 
@@ -49,7 +49,7 @@ def stop(
     Example: tune stop llm t0003
     """
     from results.sweep_folder.sweep_folder import SweepFolder
-    from tuning.controller.sweep_dir.commands import stop_trials
+    from tuning.controller.commands import stop_trials
     from tuning.pipelines.control import stop_pipeline
     from tuning.pipelines.folder import find_pipeline
 
@@ -64,7 +64,7 @@ def pause(sweep: Sweep, storage: StorageDir = None) -> None:
     Example: tune pause llm
     """
     from results.sweep_folder.sweep_folder import SweepFolder
-    from tuning.controller.sweep_dir.commands import pause_session
+    from tuning.controller.commands import pause_session
     from tuning.pipelines.control import pause_pipeline
     from tuning.pipelines.folder import find_pipeline
 

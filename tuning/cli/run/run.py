@@ -115,10 +115,10 @@ def _begun(
 ) -> tuple[str, str | None]:
     """The name of the file's sweep, and where it is if it has begun."""
     from tuning import api
-    from tuning.controller.sweep_dir.begun import changed_keys, find_begun
+    from tuning.controller.sweep_dir.create import changed_keys, find_existing
 
     loaded = api.load(file, overrides)
-    found = find_begun(loaded, name, storage)
+    found = find_existing(loaded, name, storage)
     if found is not None and "://" not in found and (changed := changed_keys(found, loaded)):
         echo(
             f"{file}: differs from the sweep that has begun in {', '.join(changed)}; it continues"

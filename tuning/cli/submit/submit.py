@@ -103,10 +103,10 @@ class _Sweep:
         from results.paths import SweepPaths
         from results.sweep_folder.copies.restore import restore_sweep
         from tuning import api
-        from tuning.controller.sweep_dir.begun import find_begun
+        from tuning.controller.sweep_dir.create import find_existing
 
         [loaded] = self.sweeps
-        found = find_begun(loaded, None, storage)
+        found = find_existing(loaded, None, storage)
         if found is None or ("://" in found and not shared):
             return api.create(loaded, name=loaded.spec.name, storage=storage), False
         return restore_sweep(found, storage) if "://" in found else SweepPaths(Path(found)), True

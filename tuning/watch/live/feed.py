@@ -26,8 +26,8 @@ from results.report.time_units import unit_for
 from results.sweep_folder.folder import total_elapsed_s
 from results.sweep_folder.lock import current_driver
 from search_spaces.errors import UserError
+from tuning.controller.commands import pending_commands
 from tuning.controller.resources.forecast import forecast, mean_trial_cost
-from tuning.controller.sweep_dir.commands import pending_commands
 from tuning.search.importance import with_importances
 from tuning.watch.follow import RecordReader
 from tuning.watch.searched import with_search
