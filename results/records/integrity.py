@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from results.paths import SweepPaths
-from results.records.record_log import RecordLog, logged_name, read_record_log
+from results.records.record_log import logged_name, read_record_log
 from results.records.reports import Report, ReportChain
 from results.records.trial import TrialRecord, parse_trial
 from results.trial_paths import TrialPaths
@@ -140,7 +140,9 @@ def _check(paths: SweepPaths, only: Collection[str] | None, keep: bool) -> _Find
     found = _Findings()
     # before the log: it has at least the lines of these contents
     root, template = f"{paths.root}/", logged_name(paths, paths.trial("{}").record)
-    contents = {name: _content(root + name) for name in only or _record_names(paths, template)}
+    folders = os.listdir(paths.trials) if only is None and paths.trials.is_dir() else ()
+    names = only or [template.format(name) for name in folders if _TRIAL.fullmatch(name)]
+    contents = {name: _content(root + name) for name in names}
     log = None
     try:
         log = read_record_log(paths)
@@ -151,7 +153,12 @@ def _check(paths: SweepPaths, only: Collection[str] | None, keep: bool) -> _Find
         contents |= {name: _content(root + name) for name in later}
     counted, trials, spec = False, paths.trials, logged_name(paths, paths.spec)
     for name, data in sorted(contents.items()):
-        if log is not None and _is_stale(log, name, data, edited=name == spec):
+        is_stale = log is not None and (
+            data is not None and log.is_older(name, data)
+            if name == spec  # users may have edited it
+            else not log.is_current(name, data)
+        )
+        if is_stale:
             found.add(name, _not_current(name, data))
         trial = TrialPaths(trials / os.path.basename(os.path.dirname(name)))
         if log is None and data is None and trial.reports.exists():
@@ -164,12 +171,6 @@ def _check(paths: SweepPaths, only: Collection[str] | None, keep: bool) -> _Find
     return found
 
 
-def _record_names(paths: SweepPaths, template: str) -> Iterable[str]:
-    """Path of each trial's record in the sweep folder, also of one that is lost."""
-    folders = os.listdir(paths.trials) if paths.trials.is_dir() else ()
-    return [template.format(name) for name in folders if _TRIAL.fullmatch(name)]
-
-
 def _content(file: str) -> bytes | None:
     """The content of a file; empty if it cannot be read, None if it is missing."""
     try:
@@ -178,13 +179,6 @@ def _content(file: str) -> bytes | None:
         return None
     except OSError:
         return b""
-
-
-def _is_stale(log: RecordLog, name: str, data: bytes | None, *, edited: bool) -> bool:
-    """Whether a file is not as it was written last; if users may have edited it: an older one."""
-    if edited:
-        return data is not None and log.is_older(name, data)
-    return not log.is_current(name, data)
 
 
 def _not_current(name: str, data: bytes | None) -> str:

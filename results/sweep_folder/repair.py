@@ -82,7 +82,9 @@ def repair_state(paths: SweepPaths) -> list[str]:
         read_state(paths)
     except UserError as e:
         kept = quarantine_file(paths.state)
-        first, last = _time_span(paths)
+        attempts, now = [a for r in intact_records(paths) for a in r.attempts], time.time()
+        first = min((a.started for a in attempts), default=now)
+        last = max((a.ended or a.started for a in attempts), default=now)
         write_state(paths, SweepState(uuid.uuid4().hex, (first,), (last - first,)))
         return [repair_line(e, kept, "rebuilt from the trials; MLflow gets new runs of the sweep")]
     return []
@@ -222,14 +224,6 @@ def intact_records(paths: SweepPaths) -> list[TrialRecord]:
         except UserError:
             continue
     return records
-
-
-def _time_span(paths: SweepPaths) -> tuple[float, float]:
-    """Start of the first attempt and end of the last one, in Unix seconds."""
-    attempts = [a for r in intact_records(paths) for a in r.attempts]
-    now = time.time()
-    first = min((a.started for a in attempts), default=now)
-    return first, max((a.ended or a.started for a in attempts), default=now)
 
 
 def repair_line(problem: object, kept: Path | None, done: str) -> str:

@@ -156,8 +156,7 @@ class TrialMirror:
 
     def merge_reports(self, paths: TrialPaths) -> None:
         """Add the reports that were sent with the newest checkpoint to the trial's folder."""
-        known = [c for c in self._checkpoints() if self._is_known(c)]
-        if known:
+        if known := list(filter(self._is_known, self._checkpoints())):
             self._merge(known[-1], paths)
 
     def _is_known(self, checkpoint: MirroredCheckpoint) -> bool:

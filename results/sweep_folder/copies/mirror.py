@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from results.paths import SweepPaths
 from results.storage.fencing import Owner
@@ -73,15 +73,16 @@ class RecordMirror:
         self._on_problem: OnProblem = lambda problem, *, fatal=False: None
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
 
-    def start(self) -> None:
-        """Send every `PERIOD_S` seconds until `close`."""
+    def __enter__(self) -> Self:
+        """Send every `PERIOD_S` seconds until the end of the block."""
         self._thread.start()
+        return self
 
     def watch(self, on_problem: OnProblem) -> None:
         """Report problems to this function from now on."""
         self._on_problem = on_problem
 
-    def close(self) -> None:
+    def __exit__(self, *error: object) -> None:
         """Send the rest, and record that no driver runs the sweep now."""
         self._closing.set()
         self._thread.join()
@@ -154,12 +155,8 @@ def mirror_records(
     owner = {**this_process(), "token": fence.token, "sweep": read_state(paths).key}
     with objects.explained(files=False):
         _claim(objects, owner)
-    mirror = RecordMirror(place, objects, paths)
-    mirror.start()
-    try:
+    with RecordMirror(place, objects, paths) as mirror:
         yield mirror
-    finally:
-        mirror.close()
 
 
 def check_mirror(spec: SweepSpec) -> list[str]:
