@@ -40,7 +40,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_resume_after_kill_gives_the_same_curve_and_repeats_one_interval_at_most(
+def test_resume_after_kill_repeats_one_interval_and_gives_the_same_curve(
     point: str, runs: dict[str, Any]
 ) -> None:
     run, whole = runs[point], runs["whole"]

@@ -82,6 +82,8 @@ def test_lost_sweep_resumes_from_its_mirror(storage: Path, spec: SweepSpec) -> N
     whole = run_sweep(storage.parent / "whole", spec)
     with ExitStack() as lost:
         paths = new_sweep(spec, storage)
+        paths.code.mkdir()
+        (paths.code / "loop.py").write_text("training code of a notebook")
         trial_id = _run_until_third_trial(paths, spec, lost)
         before = [r for r in read_trials(paths) if r.state.finished]
         shutil.rmtree(storage)
@@ -94,6 +96,7 @@ def _resume_elsewhere(
 ) -> None:
     paths = restore_sweep(f"{spec.checkpoint.mirror}/simulated", None)
     assert [r for r in read_trials(paths) if r.state.finished] == before
+    assert (paths.code / "loop.py").read_text() == "training code of a notebook"
     unfinished = paths.trial(trial_id)
     assert [r.step for r in read_reports(unfinished)] == [1, 2]  # the checkpoint has them
     assert fetch_checkpoints(paths, read_trials(paths))[trial_id] == 2
