@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from functools import cached_property
 from pathlib import Path
 
-from results.trial_paths import TrialPaths
+from results.trial_paths import TrialPaths, below
 
 
 @dataclass(frozen=True)
@@ -21,6 +20,54 @@ class SweepPaths:
     root: Path
     left_out: frozenset[str] = field(default=frozenset(), compare=False, repr=False)
     """Trials that are not read, because their record is damaged."""
+    spec = below("sweep.yaml")
+    """`sweep.yaml`: the resolved spec, fixed when the sweep starts."""
+    history = below("history")
+    """Folder of the files that changes to the sweep replaced."""
+    spec_copy = below("history/sweep.yaml")
+    """Copy of `sweep.yaml` from the start of the newest session."""
+    ray_logs = below("ray/logs")
+    """Folder of the logs of Ray's processes in sessions in which something failed."""
+    inbox = below("inbox")
+    """Folder of commands that wait for the driver."""
+    evidence = below("evidence.json")
+    """`evidence.json`: findings of the `search.warm_start` sweeps at the start."""
+    study = below("study.journal")
+    """The Optuna study's journal."""
+    record_log = below("records.jsonl")
+    """`records.jsonl`: a line for every write of a record, so that an older one is noticed."""
+    lock = below("owner.lock")
+    """`owner.lock`: the driver that owns the sweep now."""
+    state = below("state.json")
+    """`state.json`: time spent by the sweep, and its identity in the tracker."""
+    delivered = below("delivered.json")
+    """`delivered.json`: what was delivered to the tracker."""
+    code = below("code")
+    """Folder of training code that is stored by value: a function of a notebook."""
+    trials = below("trials")
+    """Folder of the trials."""
+    results = below("results")
+    """Folder of what was computed from the sweep: leaderboard, soups, exports, report."""
+    leaderboard = below("results/leaderboard.parquet")
+    """`leaderboard.parquet`."""
+    report = below("results/report.html")
+    """`report.html`, the default path of the report."""
+    confirmation = below("results/confirmation.json")
+    """`confirmation.json`: new measurements of the best trials."""
+    exports = below("results/exports")
+    """Folder of the exported models."""
+    ray_messages = below("ray/messages.log")
+    """What Ray's own processes say: lost machines, slow starts."""
+    log = below("driver.log")
+    """Output of detached sessions, and stacks of sessions that were stuck."""
+    job = below("job.json")
+    """`job.json`: the engine to which the sweep was submitted, and its id there."""
+    manifests = below("k8s")
+    """`k8s/`: what Kubernetes was given."""
+    job_script = below("job.sh")
+    """`job.sh`: what the engine runs."""
+    ray = below("ray")
+    """Ray Tune's own state: a cache that may be deleted."""
 
     @classmethod
     def of_trial(cls, trial: TrialPaths) -> SweepPaths:
@@ -38,21 +85,6 @@ class SweepPaths:
         return Storage(self.root.parent)
 
     @property
-    def spec(self) -> Path:
-        """`sweep.yaml`: the resolved spec, fixed when the sweep starts."""
-        return self.root / "sweep.yaml"
-
-    @property
-    def history(self) -> Path:
-        """Folder of the files that changes to the sweep replaced."""
-        return self.root / "history"
-
-    @property
-    def spec_copy(self) -> Path:
-        """Copy of `sweep.yaml` from the start of the newest session."""
-        return self.history / "sweep.yaml"
-
-    @property
     def is_sweep(self) -> bool:
         """Whether the folder is a sweep folder."""
         return os.path.lexists(self.spec) or self.spec_copy.is_file()
@@ -61,59 +93,9 @@ class SweepPaths:
         """Folder of the files that one change replaced. Changes count from 1."""
         return self.history / f"{number:04d}"
 
-    @property
-    def ray_logs(self) -> Path:
-        """Folder of the logs of Ray's processes in sessions in which something failed."""
-        return self.ray / "logs"
-
-    @property
-    def inbox(self) -> Path:
-        """Folder of commands that wait for the driver."""
-        return self.root / "inbox"
-
     def command(self, command_id: str) -> Path:
         """File of one command."""
         return self.inbox / f"{command_id}.json"
-
-    @property
-    def evidence(self) -> Path:
-        """`evidence.json`: findings of the `search.warm_start` sweeps at the start."""
-        return self.root / "evidence.json"
-
-    @property
-    def study(self) -> Path:
-        """The Optuna study's journal."""
-        return self.root / "study.journal"
-
-    @property
-    def record_log(self) -> Path:
-        """`records.jsonl`: a line for every write of a record, so that an older one is noticed."""
-        return self.root / "records.jsonl"
-
-    @property
-    def lock(self) -> Path:
-        """`owner.lock`: the driver that owns the sweep now."""
-        return self.root / "owner.lock"
-
-    @property
-    def state(self) -> Path:
-        """`state.json`: time spent by the sweep, and its identity in the tracker."""
-        return self.root / "state.json"
-
-    @property
-    def delivered(self) -> Path:
-        """`delivered.json`: what was delivered to the tracker."""
-        return self.root / "delivered.json"
-
-    @property
-    def code(self) -> Path:
-        """Folder of training code that is stored by value: a function of a notebook."""
-        return self.root / "code"
-
-    @cached_property
-    def trials(self) -> Path:
-        """Folder of the trials."""
-        return self.root / "trials"
 
     def trial(self, trial_id: str) -> TrialPaths:
         """The files of one trial."""
@@ -124,26 +106,6 @@ class SweepPaths:
         found = (p.parent.name for p in self.trials.glob("*/trial.json"))
         kept = (name for name in found if not name.endswith(".damaged"))
         return sorted(name for name in kept if name not in self.left_out)
-
-    @property
-    def results(self) -> Path:
-        """Folder of what was computed from the sweep: leaderboard, soups, exports, report."""
-        return self.root / "results"
-
-    @property
-    def leaderboard(self) -> Path:
-        """`leaderboard.parquet`."""
-        return self.results / "leaderboard.parquet"
-
-    @property
-    def report(self) -> Path:
-        """`report.html`, the default path of the report."""
-        return self.results / "report.html"
-
-    @property
-    def confirmation(self) -> Path:
-        """`confirmation.json`: new measurements of the best trials."""
-        return self.results / "confirmation.json"
 
     def retrained(self, trial_id: str, seed: int) -> TrialPaths:
         """Files of one retraining of a trial with a new seed, for a confirmation."""
@@ -157,47 +119,22 @@ class SweepPaths:
         """Folder of one weight average."""
         return self.results / "soups" / name
 
-    @property
-    def exports(self) -> Path:
-        """Folder of the exported models."""
-        return self.results / "exports"
-
-    @property
-    def ray_messages(self) -> Path:
-        """What Ray's own processes say: lost machines, slow starts."""
-        return self.root / "ray" / "messages.log"
-
-    @property
-    def log(self) -> Path:
-        """Output of detached sessions, and stacks of sessions that were stuck."""
-        return self.root / "driver.log"
-
-    @property
-    def job(self) -> Path:
-        """`job.json`: the engine to which the sweep was submitted, and its id there."""
-        return self.root / "job.json"
-
-    @property
-    def manifests(self) -> Path:
-        """`k8s/`: what Kubernetes was given."""
-        return self.root / "k8s"
-
-    @property
-    def job_script(self) -> Path:
-        """`job.sh`: what the engine runs."""
-        return self.root / "job.sh"
-
-    @property
-    def ray(self) -> Path:
-        """Ray Tune's own state: a cache that may be deleted."""
-        return self.root / "ray"
-
 
 @dataclass(frozen=True)
 class Storage:
     """A folder of sweeps that share a tracking database and a data cache."""
 
     root: Path
+    tracking_db = below("mlflow.db")
+    """MLflow's SQLite database, used when no tracking server is configured."""
+    artifacts = below("mlflow_artifacts")
+    """MLflow's artifact folder."""
+    targets = below(".monitoring")
+    """Folder that tells Prometheus (`file_sd`) the address of each driver with an exporter."""
+    probes = below(".probes")
+    """Folder of the fastest layouts that `tune probe` has found."""
+    cache = below("cache")
+    """Tokenised data, keyed by content and settings."""
 
     def sweep(self, name: str) -> SweepPaths:
         """The files of one sweep."""
@@ -207,28 +144,3 @@ class Storage:
         """Every sweep in the storage, by name."""
         folders = sorted(self.root.iterdir()) if self.root.is_dir() else []
         yield from (paths for folder in folders if (paths := SweepPaths(folder)).is_sweep)
-
-    @property
-    def tracking_db(self) -> Path:
-        """MLflow's SQLite database, used when no tracking server is configured."""
-        return self.root / "mlflow.db"
-
-    @property
-    def artifacts(self) -> Path:
-        """MLflow's artifact folder."""
-        return self.root / "mlflow_artifacts"
-
-    @property
-    def targets(self) -> Path:
-        """Folder that tells Prometheus (`file_sd`) the address of each driver with an exporter."""
-        return self.root / ".monitoring"
-
-    @property
-    def probes(self) -> Path:
-        """Folder of the fastest layouts that `tune probe` has found."""
-        return self.root / ".probes"
-
-    @property
-    def cache(self) -> Path:
-        """Tokenised data, keyed by content and settings."""
-        return self.root / "cache"

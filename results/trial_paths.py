@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 LINEAGE = "lineage.json"
@@ -15,6 +16,12 @@ ADAPTER_CONFIG = "adapter_config.json"
 """File beside it that says how the adapter changes which model."""
 
 _STEP = re.compile(r"step_(\d{8,})")
+_ATTEMPT = re.compile(r"attempt_(\d+)")
+
+
+def below(name: str) -> cached_property[Path]:
+    """An attribute: the file or folder of this name below an object's `root`."""
+    return cached_property(lambda paths: paths.root / name)
 
 
 @dataclass(frozen=True)
@@ -22,21 +29,18 @@ class TrialPaths:
     """The files of one trial: `<sweep>/trials/<trial_id>/`."""
 
     root: Path
-
-    @property
-    def record(self) -> Path:
-        """`trial.json`: configuration, seed, state, attempts, why it ended."""
-        return self.root / "trial.json"
-
-    @property
-    def reports(self) -> Path:
-        """`reports.jsonl`: append-only, one report per line, each bound to the one before it."""
-        return self.root / "reports.jsonl"
-
-    @property
-    def checkpoints(self) -> Path:
-        """Folder of the committed checkpoints."""
-        return self.root / "checkpoints"
+    record = below("trial.json")
+    """`trial.json`: configuration, seed, state, attempts, why it ended."""
+    reports = below("reports.jsonl")
+    """`reports.jsonl`: append-only, one report per line, each bound to the one before it."""
+    checkpoints = below("checkpoints")
+    """Folder of the committed checkpoints."""
+    logs = below("logs")
+    """Folder of the logs, with one folder per attempt."""
+    ray_train = below("ray_train")
+    """Folder of Ray Train's runs, for user code written for its public API."""
+    work = below("work")
+    """Working directory of programs, and of user code that was written for Ray Train."""
 
     def checkpoint(self, step: int) -> Path:
         """Folder of one step's checkpoint."""
@@ -47,7 +51,7 @@ class TrialPaths:
         if not self.checkpoints.is_dir():
             return []
         found = (_STEP.fullmatch(p.name) for p in self.checkpoints.iterdir())
-        return sorted(int(m.group(1)) for m in found if m)
+        return sorted(int(m[1]) for m in found if m)
 
     def model(self, step: int) -> Path:
         """Folder with the whole model of a checkpoint in shards, or in user code's own format."""
@@ -57,14 +61,14 @@ class TrialPaths:
         """What a language model wrote at a report, a JSON object per line."""
         return self.root / "answers" / f"step_{step:08d}.jsonl"
 
-    @property
-    def logs(self) -> Path:
-        """Folder of the logs, with one folder per attempt."""
-        return self.root / "logs"
-
     def attempt(self, number: int) -> Path:
         """Folder of one attempt's logs. Creating it claims the attempt number."""
         return self.logs / f"attempt_{number:04d}"
+
+    def attempts(self) -> list[int]:
+        """Numbers of all attempts that have logs."""
+        folders = self.logs.iterdir() if self.logs.is_dir() else iter(())
+        return [int(m[1]) for p in folders if (m := _ATTEMPT.fullmatch(p.name))]
 
     def log(self, attempt: int, rank: int) -> Path:
         """What one rank of one attempt printed."""
@@ -72,8 +76,7 @@ class TrialPaths:
 
     def rank_logs(self) -> list[tuple[int, Path]]:
         """Rank and log of each worker of the newest attempt, by rank."""
-        newest = max(self.logs.glob("attempt_*/"), key=lambda folder: folder.name, default=None)
-        logs = newest.glob("rank_*.log") if newest else ()
+        logs = self.attempt(max(self.attempts(), default=0)).glob("rank_*.log")
         return sorted((int(log.stem.removeprefix("rank_")), log) for log in logs)
 
     def processes(self, attempt: int) -> Path:
@@ -91,11 +94,6 @@ class TrialPaths:
     def checkpoint_times(self, attempt: int) -> Path:
         """How long each checkpoint of one attempt took to save or to load; one per line."""
         return self.attempt(attempt) / "checkpoints.jsonl"
-
-    @property
-    def ray_train(self) -> Path:
-        """Folder of Ray Train's runs, for user code written for its public API."""
-        return self.root / "ray_train"
 
     def ray_train_attempt(self, number: int) -> Path:
         """Ray Train's run folder of one attempt. Runs of a machine share folders by its name."""
@@ -115,11 +113,6 @@ class TrialPaths:
     def warning(self, attempt: int) -> Path:
         """One line about a mistake that an attempt's user code probably makes; absent if none."""
         return self.attempt(attempt) / "warning.txt"
-
-    @property
-    def work(self) -> Path:
-        """Working directory of programs, and of user code that was written for Ray Train."""
-        return self.root / "work"
 
     def ray_train_manifest(self, folder: Path) -> Path:
         """Manifest of a checkpoint that Ray Train owns. It lies beside that folder, not in it."""

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from results.checkpoints.retention import Retention
-from results.checkpoints.trial_mirror import MirrorLocation
 from results.records.trial import Report, read_reports
+from results.sweep_folder.copies.checkpoint_mirror import MirrorLocation
 from results.trial_paths import TrialPaths
 from search_spaces.domains.domain import MAX_COUNT
 from search_spaces.layout import Layout

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, TypedDict, Unpack
 
 if TYPE_CHECKING:
     from results.paths import SweepPaths
+    from results.sweep_folder.trust import Trust
     from search_spaces.loading.sweep_file import LoadedSweep
     from tuning.controller.events import Interrupt, SweepEvents
     from tuning.controller.sweep import SweepController
-    from tuning.controller.sweep_dir.trust import Trust
     from tuning.search.auto_searcher import AutoChoice
 
 
@@ -176,17 +176,11 @@ def amend(sweep: str, **changes: Unpack[Changes]) -> tuple[SweepPaths, str]:
     Raises:
         UserError: see `resume`.
     """
+    from results.sweep_folder.sweep_folder import SweepFolder
     from tuning.controller.sweep_dir.amend import amend_sweep
-    from tuning.controller.sweep_dir.folder import find_sweep
-    from tuning.controller.sweep_dir.lock import refuse_if_driven
-    from tuning.controller.sweep_dir.restore import restore_sweep
-    from tuning.controller.sweep_dir.trust import require_trust
 
     storage, trust = changes.pop("storage", None), changes.pop("trust", False)
-    found = str(restore_sweep(sweep, storage).root) if "://" in sweep else sweep
-    paths = find_sweep(found, storage, writes=True)
-    refuse_if_driven(paths.lock)
-    require_trust(paths, trust)
+    paths = SweepFolder.open(sweep, storage, writes=True, drives=True, trust=trust).paths
     changed = amend_sweep(
         paths,
         changes.get("trials"),

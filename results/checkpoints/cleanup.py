@@ -26,7 +26,6 @@ from results.trial_paths import TrialPaths
 log = logging.getLogger(__name__)
 
 _HIDDEN = re.compile(r"\.step_\d+\.(?:attempt_(\d+)|replaced|pruned)")
-_ATTEMPT = re.compile(r"attempt_(\d+)")
 
 
 def quarantine_damaged(paths: TrialPaths) -> Checkpoint | None:
@@ -79,9 +78,17 @@ def _old(paths: TrialPaths, steps: Sequence[int], keep: int) -> Iterator[int]:
 
 
 def remove_leftovers(paths: TrialPaths) -> None:
-    """Delete the hidden folders that dead attempts left half written or half deleted."""
-    for left in _leftovers(paths):
-        shutil.rmtree(left, ignore_errors=True)
+    """Delete the hidden folders that dead attempts left half written or half deleted.
+
+    Those are attempts before the newest one: no process writes to them any more.
+    """
+    found = paths.checkpoints.iterdir() if paths.checkpoints.is_dir() else iter(())
+    hidden = [(p, m) for p in found if (m := _HIDDEN.fullmatch(p.name))]
+    writing = [int(m[1]) for _, m in hidden if m[1]]
+    newest = max([*paths.attempts(), *writing], default=0)
+    for left, match in hidden:
+        if match[1] is None or int(match[1]) < newest:
+            shutil.rmtree(left, ignore_errors=True)
 
 
 def copy_checkpoint(paths: TrialPaths, donor: Checkpoint) -> None:
@@ -124,15 +131,3 @@ def _discard(folder: Path) -> None:
     os.rename(folder, target)
     fault_point("checkpoint:discarding")
     shutil.rmtree(target, ignore_errors=True)
-
-
-def _leftovers(paths: TrialPaths) -> list[Path]:
-    """Hidden folders of attempts before the newest one: no process writes to them any more."""
-    if not paths.checkpoints.is_dir():
-        return []
-    hidden = [(p, m) for p in paths.checkpoints.iterdir() if (m := _HIDDEN.fullmatch(p.name))]
-    logs = paths.logs.iterdir() if paths.logs.is_dir() else iter(())
-    claimed = [int(m.group(1)) for p in logs if (m := _ATTEMPT.fullmatch(p.name))]
-    writing = [int(m.group(1)) for _, m in hidden if m.group(1)]
-    newest = max([*claimed, *writing], default=0)
-    return [p for p, m in hidden if m.group(1) is None or int(m.group(1)) < newest]

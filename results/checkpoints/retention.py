@@ -41,24 +41,18 @@ class Retention:
             steps: all steps with a checkpoint, ascending.
             reports: by step.
         """
-        return self._best(steps, reports) | self._at_rungs(steps, reports)
-
-    def passes_rung(self, before: float, now: float) -> bool:
-        """Whether the clock passed a rung between `before` and `now`."""
-        return any(before < rung <= now for rung in self.rungs)
-
-    def _best(self, steps: Sequence[int], reports: Mapping[int, Report]) -> frozenset[int]:
         sign = 1 if self.mode == "min" else -1
         values = {s: reports[s].metrics.get(self.metric, math.nan) for s in steps if s in reports}
         finite = [(sign * v, s) for s, v in values.items() if math.isfinite(v)]
-        return frozenset(step for _, step in sorted(finite)[: self.best])
-
-    def _at_rungs(self, steps: Sequence[int], reports: Mapping[int, Report]) -> frozenset[int]:
-        kept: set[int] = set()
+        kept = {step for _, step in sorted(finite)[: self.best]}
         for rung in self.rungs:
             reached = (s for s in steps if s in reports and self.time(reports[s]) >= rung)
             kept.update(list(reached)[:1])
         return frozenset(kept)
+
+    def passes_rung(self, before: float, now: float) -> bool:
+        """Whether the clock passed a rung between `before` and `now`."""
+        return any(before < rung <= now for rung in self.rungs)
 
     def time(self, report: Report) -> float:
         """Time of a report on the scheduler's clock."""

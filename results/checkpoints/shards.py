@@ -172,13 +172,9 @@ def _is_inside(block: Block, whole: tuple[int, ...]) -> bool:
 def write_whole(tensors: Mapping[str, ShardedTensor], target: Path) -> None:
     """Write tensors into one safetensors file, with one of them in memory at a time."""
     names = sorted(tensors, key=lambda name: (-tensors[name].item_bytes, name))
-    plan = {name: _planned(tensors[name]) for name in names}
+    sizes = {name: math.prod(t.shape) * t.item_bytes for name, t in tensors.items()}
+    plan = {n: PlannedTensor(tensors[n].dtype, tensors[n].shape, sizes[n]) for n in names}
     with open(target, "wb") as out:
         out.write(header_bytes(plan, {"format": "pt"}))
         for name in names:
             out.write(tensors[name].read().data)
-
-
-def _planned(tensor: ShardedTensor) -> PlannedTensor:
-    size = math.prod(tensor.shape) * tensor.item_bytes
-    return PlannedTensor(tensor.dtype, tensor.shape, size)

@@ -29,12 +29,8 @@ class Remedy(StrEnum):
     @property
     def tries_again(self) -> bool:
         """Whether the trial gets another attempt, if its budget of attempts allows one."""
-        return self in (
-            Remedy.RETRY,
-            Remedy.RETRY_ELSEWHERE,
-            Remedy.SHRINK,
-            Remedy.LARGER_LAYOUT,
-        )
+        again = Remedy.RETRY, Remedy.RETRY_ELSEWHERE, Remedy.SHRINK, Remedy.LARGER_LAYOUT
+        return self in again
 
 
 class Cause(StrEnum):

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from results.paths import SweepPaths
-from results.records.record_log import RecordLog, logged_name, read_record_log
+from results.records.record_log import logged_name, read_record_log
 from results.records.reports import Report, ReportChain
 from results.records.trial import TrialRecord, parse_trial
 from results.trial_paths import TrialPaths
@@ -108,15 +108,6 @@ def check_records(paths: SweepPaths, *, keep: bool = False) -> Integrity:
     return Integrity(paths, tuple(found.problems), unreadable, unchecked, kept)
 
 
-def _checked_chain(trial: TrialPaths, record: TrialRecord) -> tuple[ReportChain, str | None]:
-    """The reports of a trial, and what is wrong with them."""
-    try:
-        chain = record.read_chain(trial)
-    except UserError as e:
-        return ReportChain(), f"damaged: {e.problems[0]}"
-    return chain, None if chain.known else next(report_problems(trial, record, chain), None)
-
-
 def report_problems(trial: TrialPaths, record: TrialRecord, chain: ReportChain) -> Iterator[str]:
     """What is wrong with a trial's reports, the clearest first."""
     name = f"{trial.root.name}/{trial.reports.name}"
@@ -149,14 +140,25 @@ def _check(paths: SweepPaths, only: Collection[str] | None, keep: bool) -> _Find
     found = _Findings()
     # before the log: it has at least the lines of these contents
     root, template = f"{paths.root}/", logged_name(paths, paths.trial("{}").record)
-    contents = {name: _content(root + name) for name in only or _record_names(paths, template)}
-    log = _read_log(paths, found)
+    folders = os.listdir(paths.trials) if only is None and paths.trials.is_dir() else ()
+    names = only or [template.format(name) for name in folders if _TRIAL.fullmatch(name)]
+    contents = {name: _content(root + name) for name in names}
+    log = None
+    try:
+        log = read_record_log(paths)
+    except OSError as e:
+        found.add(_LOG, f"damaged: {paths.record_log.name} cannot be read ({e.strerror})")
     if only is None and log is not None:
         later = log.writes.keys() - contents.keys()
         contents |= {name: _content(root + name) for name in later}
     counted, trials, spec = False, paths.trials, logged_name(paths, paths.spec)
     for name, data in sorted(contents.items()):
-        if log is not None and _is_stale(log, name, data, edited=name == spec):
+        is_stale = log is not None and (
+            data is not None and log.is_older(name, data)
+            if name == spec  # users may have edited it
+            else not log.is_current(name, data)
+        )
+        if is_stale:
             found.add(name, _not_current(name, data))
         trial = TrialPaths(trials / os.path.basename(os.path.dirname(name)))
         if log is None and data is None and trial.reports.exists():
@@ -169,20 +171,6 @@ def _check(paths: SweepPaths, only: Collection[str] | None, keep: bool) -> _Find
     return found
 
 
-def _record_names(paths: SweepPaths, template: str) -> Iterable[str]:
-    """Path of each trial's record in the sweep folder, also of one that is lost."""
-    folders = os.listdir(paths.trials) if paths.trials.is_dir() else ()
-    return [template.format(name) for name in folders if _TRIAL.fullmatch(name)]
-
-
-def _read_log(paths: SweepPaths, found: _Findings) -> RecordLog | None:
-    try:
-        return read_record_log(paths)
-    except OSError as e:
-        found.add(_LOG, f"damaged: {paths.record_log.name} cannot be read ({e.strerror})")
-        return None
-
-
 def _content(file: str) -> bytes | None:
     """The content of a file; empty if it cannot be read, None if it is missing."""
     try:
@@ -191,13 +179,6 @@ def _content(file: str) -> bytes | None:
         return None
     except OSError:
         return b""
-
-
-def _is_stale(log: RecordLog, name: str, data: bytes | None, *, edited: bool) -> bool:
-    """Whether a file is not as it was written last; if users may have edited it: an older one."""
-    if edited:
-        return data is not None and log.is_older(name, data)
-    return not log.is_current(name, data)
 
 
 def _not_current(name: str, data: bytes | None) -> str:
@@ -216,7 +197,11 @@ def _check_trial(trial: TrialPaths, data: bytes, name: str, found: _Findings, ke
         if name not in found.suspects:
             found.add(name, f"damaged: {e.problems[0]}")
         return False
-    chain, problem = _checked_chain(trial, record)
+    try:
+        chain = record.read_chain(trial)
+        problem = None if chain.known else next(report_problems(trial, record, chain), None)
+    except UserError as e:
+        chain, problem = ReportChain(), f"damaged: {e.problems[0]}"
     if keep:
         found.read[record.id] = record, chain
     if problem:

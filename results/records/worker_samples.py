@@ -102,7 +102,5 @@ def phase_seconds(paths: TrialPaths, record: TrialRecord) -> dict[int, dict[str,
 
 def phases_of(sample: Sample) -> dict[str, float]:
     """Seconds of each phase since the sample before."""
-    named = {
-        name.removeprefix(_SECONDS): v for name, v in sample.values.items() if _SECONDS in name
-    }
-    return {phase: seconds for phase, seconds in named.items() if phase in PHASES}
+    values = sample.values
+    return {phase: values[_SECONDS + phase] for phase in PHASES if _SECONDS + phase in values}

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
-from results.storage.sharing import file_mode, folder_mode
+from results.storage.sharing import file_mode, folder_mode, nearest_folder
 from search_spaces.checksum import json_is_intact
 from search_spaces.errors import UserError
 from search_spaces.files import parse_json, read_regular
@@ -187,7 +187,7 @@ def quarantine_file(path: Path) -> Path | None:
 
 def free_bytes(folder: Path) -> int:
     """Free bytes on the file system of a folder, which need not exist yet."""
-    return shutil.disk_usage(_existing(folder)).free
+    return shutil.disk_usage(nearest_folder(folder)).free
 
 
 def free_space(folder: Path) -> tuple[str, bool]:
@@ -195,14 +195,10 @@ def free_space(folder: Path) -> tuple[str, bool]:
 
     A file system without a free inode takes no new file, however many bytes are free.
     """
-    found = os.statvfs(_existing(folder))
+    found = os.statvfs(nearest_folder(folder))
     few_inodes = found.f_files > 0 and found.f_favail < _FEW_INODES
     inodes = f", {found.f_favail} of {found.f_files} inodes" if few_inodes else ""
     return f"{free_bytes(folder)} bytes{inodes} free, without quotas", few_inodes
-
-
-def _existing(folder: Path) -> Path:
-    return next(p for p in [folder, *folder.parents] if p.exists())
 
 
 def read_lines(path: Path) -> Iterator[dict[str, Any]]:

@@ -69,17 +69,17 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def _sync(*paths: Iterable[str | Path], many: bool) -> None:
-    """Make files or the entries of folders durable; many at once by their file system."""
+    """Make files or the entries of folders durable; many at once by their file system.
+
+    `syncfs` of Linux takes about as long as `fsync` of a single file.
+    """
     whole = many and sys.platform == "linux"
     for path in islice(chain(*paths), 1 if whole else None):
         fd = os.open(path, os.O_RDONLY)
         try:
-            _sync_file_system(fd) if whole else os.fsync(fd)
+            if not whole:
+                os.fsync(fd)
+            elif ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
+                raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         finally:
             os.close(fd)
-
-
-def _sync_file_system(fd: int) -> None:
-    """`syncfs` of Linux takes about as long as `fsync` of a single file."""
-    if ctypes.CDLL(None, use_errno=True).syncfs(fd) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -23,6 +23,15 @@ _REPLACED = (
     "stages.json",
 )
 _APPENDED = ("reports.jsonl", "records.jsonl")
+_CHECKPOINT = (
+    *("opened", "local", "sent", "saved", "file-synced", "folders-synced", "replaced", "renamed"),
+    *("durable", "discarding", "pruned"),
+)
+_DRIVER = (
+    *("asked", "recorded", "claimed", "started", "heard", "decided", "answered", "finished"),
+    *("told", "failed", "released"),
+)
+"""Points of a checkpoint and of the driver's loop, in their order."""
 POINTS: frozenset[str] = frozenset(
     [
         *(f"{f}:{at}" for f in _REPLACED for at in ("written", "synced", "renamed", "durable")),
@@ -30,36 +39,9 @@ POINTS: frozenset[str] = frozenset(
         "study.journal:written",
         "mlflow.db:migrated",
         "mlflow.db:renamed",
-        # a checkpoint, in the order of its writing
-        "checkpoint:opened",
-        "checkpoint:local",
-        "checkpoint:sent",
-        "checkpoint:saved",
-        "checkpoint:file-synced",
-        "checkpoint:folders-synced",
-        "checkpoint:replaced",
-        "checkpoint:renamed",
-        "checkpoint:durable",
-        "checkpoint:discarding",
-        "checkpoint:pruned",
-        # its copy in object storage
-        "mirror:file",
-        "mirror:files",
-        "mirror:manifest",
-        "mirror:discarding",
-        "mirror:pruned",
-        # the driver's loop
-        "driver:asked",
-        "driver:recorded",
-        "driver:claimed",
-        "driver:started",
-        "driver:heard",
-        "driver:decided",
-        "driver:answered",
-        "driver:finished",
-        "driver:told",
-        "driver:failed",
-        "driver:released",
+        *(f"checkpoint:{at}" for at in _CHECKPOINT),
+        *(f"mirror:{at}" for at in ("file", "files", "manifest", "discarding", "pruned")),
+        *(f"driver:{at}" for at in _DRIVER),
     ]
 )
 """All points. Those of files are `<file>:<the operation just done>`."""

@@ -184,14 +184,14 @@ def main(control: int) -> None:
         while selector.get_map():
             for key, _ in selector.select():
                 stream: _Stream | None = key.data
-                if stream is None and not _obey(commands, selector):
+                if stream is None and not _handle_command(commands, selector):
                     selector.unregister(commands)
                 elif stream is not None and not stream.pump():
                     selector.unregister(stream.source)
                     stream.close()
 
 
-def _obey(commands: socket.socket, selector: selectors.BaseSelector) -> bool:
+def _handle_command(commands: socket.socket, selector: selectors.BaseSelector) -> bool:
     """Carry out one command: add a stream, or write all that has arrived. False if none comes."""
     with suppress(ConnectionError):
         header, fds, _, _ = socket.recv_fds(commands, _LENGTH.size, 2)

@@ -34,6 +34,8 @@ _REFUSED = (
     "AuthorizationFailure",
 )
 _NO_BUCKET = ("NO_SUCH_BUCKET", "Bucket not found", "bucket does not exist", "ContainerNotFound")
+_AWS = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
+_AZURE = "AZURE_STORAGE_KEY, or AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
 _FORMS = "write s3://bucket/prefix, gs://… or abfs://container@account.dfs.core.windows.net/prefix"
 
 
@@ -58,13 +60,6 @@ class ObjectStore:
     address: str
     filesystem: Any  # pyarrow.fs.FileSystem
     root: str
-
-    @property
-    def credentials(self) -> str:
-        """The environment variables that it reads, in words."""
-        if self.filesystem.type_name == "abfs":
-            return "AZURE_STORAGE_KEY, or AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET"
-        return "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
 
     def within(self, key: str) -> ObjectStore:
         """The location below a key."""
@@ -141,6 +136,24 @@ class ObjectStore:
             delete = self.filesystem.delete_dir if recursive else self.filesystem.delete_file
             delete(self._path(key))
 
+    @contextmanager
+    def explained(self, *, files: bool = True) -> Iterator[None]:
+        """Explain errors of the storage in the block.
+
+        Args:
+            files: whether the block also reads or writes files, whose errors have a number and
+                stay as they are.
+
+        Raises:
+            UserError: one line on what is wrong and what to do.
+        """
+        try:
+            yield
+        except OSError as e:
+            if files and e.errno is not None:
+                raise
+            raise _explain(self, e) from e
+
     def _path(self, key: str) -> str:
         return f"{self.root}/{key}" if key else self.root
 
@@ -192,19 +205,15 @@ def check_object_store(objects: ObjectStore) -> None:
     """
     from pyarrow.fs import FileSelector
 
-    try:
+    with objects.explained(files=False), suppress(FileNotFoundError):  # the prefix is still empty
         objects.filesystem.get_file_info(FileSelector(objects.root))
-    except FileNotFoundError:
-        return  # the bucket exists, the prefix is still empty
-    except OSError as e:
-        raise explain_storage_error(objects, e) from e
 
 
-def explain_storage_error(objects: ObjectStore, error: Exception) -> UserError:
-    """One line for an error of the storage: what is wrong and what to do."""
+def _explain(objects: ObjectStore, error: Exception) -> UserError:
     text = str(error)
     if any(word in text for word in _REFUSED):
-        why = f"refused the credentials; set {objects.credentials}"
+        names = _AZURE if objects.filesystem.type_name == "abfs" else _AWS
+        why = f"refused the credentials; set {names}"
     elif any(word in text for word in _NO_BUCKET):
         bucket = objects.root.partition("/")[0]
         why = f"there is no bucket '{bucket}'; create it, or name another"

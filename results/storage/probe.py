@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from results.storage.sharing import nearest_folder
 from search_spaces.errors import UserError
 
 OLD, NEW = b"old", b"newer"
@@ -27,9 +28,8 @@ def check_storage(folder: Path) -> None:
     Raises:
         UserError: the folder cannot be written, or something does not hold there.
     """
-    existing = next(p for p in (folder, *folder.parents) if p.exists())
     try:
-        made = Path(tempfile.mkdtemp(prefix=".probe-", dir=existing))
+        made = Path(tempfile.mkdtemp(prefix=".probe-", dir=nearest_folder(folder)))
     except OSError as e:
         raise UserError(
             f"storage {folder}: cannot create a folder there ({e.strerror}); "
@@ -37,22 +37,18 @@ def check_storage(folder: Path) -> None:
         ) from e
     try:
         for what, holds in _PROPERTIES.items():
-            _check(folder, what, holds, made)
+            try:
+                why = None if holds(made) else "it seems to, but has another result"
+            except OSError as e:
+                why = e.strerror or str(e)
+            if why is not None:
+                raise UserError(
+                    f"storage {folder}: {what} does not work there ({why}): a kill could damage a "
+                    "sweep; choose a local disk or NFS with --storage DIR, and keep a copy in "
+                    "object storage with checkpoint.mirror"
+                )
     finally:
         shutil.rmtree(made, ignore_errors=True)
-
-
-def _check(folder: Path, what: str, holds: Callable[[Path], bool], made: Path) -> None:
-    try:
-        why = None if holds(made) else "it seems to, but has another result"
-    except OSError as e:
-        why = e.strerror or str(e)
-    if why is not None:
-        raise UserError(
-            f"storage {folder}: {what} does not work there ({why}): a kill could damage a sweep; "
-            "choose a local disk or NFS with --storage DIR, and keep a copy in object storage with "
-            "checkpoint.mirror"
-        )
 
 
 def _creates_exclusively(folder: Path) -> bool:

@@ -5,6 +5,7 @@ Reads are pyarrow's. Every write names the key: `s3://bucket/prefix?sse_kms_key_
 
 from __future__ import annotations
 
+import re
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -80,12 +81,12 @@ class KmsFileSystem:
             yield out
             out.seek(0)
             with _as_os_error():
-                self._client.upload_fileobj(out, **_place(path), ExtraArgs=self._options)
+                self._client.upload_fileobj(out, **_bucket_and_key(path), ExtraArgs=self._options)
 
     def copy_file(self, path: str, to: str) -> None:
         """Copy an object, encrypted again."""
         with _as_os_error():
-            self._client.copy(_place(path), **_place(to), ExtraArgs=self._options)
+            self._client.copy(_bucket_and_key(path), **_bucket_and_key(to), ExtraArgs=self._options)
 
     def move(self, path: str, to: str) -> None:
         """Give an object another key."""
@@ -93,7 +94,7 @@ class KmsFileSystem:
         self._reads.delete_file(path)
 
 
-def _place(path: str) -> Mapping[str, str]:
+def _bucket_and_key(path: str) -> Mapping[str, str]:
     bucket, _, key = path.partition("/")
     return {"Bucket": bucket, "Key": key}
 
@@ -109,16 +110,13 @@ def _as_os_error() -> Iterator[None]:
     except ClientError as e:
         if e.response.get("Error", {}).get("Code") in ("404", "NoSuchKey"):
             raise FileNotFoundError(str(e)) from e
-        raise OSError(_named(str(e))) from e
+        raise OSError(_with_names(str(e))) from e
     except (BotoCoreError, Boto3Error) as e:
-        raise OSError(_named(str(e))) from e
+        raise OSError(_with_names(str(e))) from e
 
 
-def _named(text: str) -> str:
+def _with_names(text: str) -> str:
     """The text with pyarrow's names of refusals, by which they are known."""
-    names = {"AccessDenied": "ACCESS_DENIED", "NoSuchBucket": "NO_SUCH_BUCKET"}
-    names |= {"InvalidAccessKeyId": "INVALID_ACCESS_KEY_ID"}
-    names |= {"SignatureDoesNotMatch": "SIGNATURE_DOES_NOT_MATCH"}
-    for theirs, ours in names.items():
-        text = text.replace(theirs, ours)
+    for theirs in ("AccessDenied", "NoSuchBucket", "InvalidAccessKeyId", "SignatureDoesNotMatch"):
+        text = text.replace(theirs, re.sub(r"\B(?=[A-Z])", "_", theirs).upper())
     return text

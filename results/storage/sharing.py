@@ -15,9 +15,13 @@ _shared = False
 
 def is_shared(folder: Path) -> bool:
     """Whether new files in a folder are its group's; of a new folder, as in the one above."""
-    existing = next(p for p in [folder, *folder.parents] if p.exists())
     needed = stat.S_ISGID | stat.S_IWGRP
-    return existing.stat().st_mode & needed == needed
+    return nearest_folder(folder).stat().st_mode & needed == needed
+
+
+def nearest_folder(folder: Path) -> Path:
+    """A folder, or the nearest one above it that exists."""
+    return next(p for p in (folder, *folder.parents) if p.exists())
 
 
 def use_modes_of(folder: Path) -> None:

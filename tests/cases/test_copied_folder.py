@@ -7,8 +7,8 @@ import pytest
 
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths, StageRecords, original_of, write_stages
-from tuning.controller.sweep_dir.folder import SweepState, read_state, separate_copy, write_state
-from tuning.controller.sweep_dir.trust import is_trusted
+from results.sweep_folder.folder import SweepState, read_state, separate_copy, write_state
+from results.sweep_folder.trust import is_trusted
 
 
 @pytest.fixture

@@ -15,12 +15,12 @@ from results.report.plots.workers import bars
 from results.report.sweep_data import read_sweep_data
 from results.report.sweep_page import winner as winner_lines
 from results.report.sweep_page import write_report
+from results.sweep_folder.folder import SweepState, write_state
 from search_spaces.loading.sweep_file import dump_sweep
 from tests.results.written import remeasured
 from tests.tuning.simulate import finish, make_spec, open_run
 from tuning.cli.look.show import show
 from tuning.cli.summary import leaders
-from tuning.controller.sweep_dir.folder import SweepState, write_state
 
 ROOT = Path(__file__).parents[2]
 

@@ -18,9 +18,9 @@ from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import Report, TrialRecord, read_reports, read_trials
+from results.sweep_folder.lock import current_driver
 from tests.chaos import mlflow_state
 from tests.chaos.recovery import raw_reports, recoveries
-from tuning.controller.sweep_dir.lock import current_driver
 
 RECOVERY_S = 600.0
 

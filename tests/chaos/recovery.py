@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, read_trials
 from results.storage.atomic import read_lines
+from results.sweep_folder.folder import read_state
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.folder import read_state
 
 
 def raw_reports(paths: SweepPaths, record: TrialRecord) -> list[Report]:

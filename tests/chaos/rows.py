@@ -194,7 +194,6 @@ ROWS = {
         "tests/results/checkpoints/test_trial_mirror.py::test_mirror_restores_a_checkpoint_on_another_machine",
         "tests/results/checkpoints/test_trial_mirror.py::test_mirror_skips_a_damaged_checkpoint",
         "tests/results/checkpoints/test_trial_mirror.py::test_mirror_survives_a_killed_sender",
-        "tests/trainables/checkpointing/test_uploads.py::test_mirror_restores_a_lost_trial_folder",
         "tests/tuning/sweep_dir/test_record_mirror.py::test_lost_sweep_resumes_from_its_mirror",
         "tests/ray/test_mirror_restore.py::test_sweep_continues_from_its_mirror",
     ),

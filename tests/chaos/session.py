@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from results.paths import SweepPaths
+from results.sweep_folder.lock import current_driver
 from tests.chaos.cluster import ENV, processes_with
-from tuning.controller.sweep_dir.lock import current_driver
 
 LONGEST_S = 600.0
 MARK = "TUNE_CHAOS_SESSION"

@@ -22,14 +22,14 @@ from results.records.trial import (
     read_trial,
     write_trial,
 )
+from results.sweep_folder.folder import SweepState, write_state
+from results.sweep_folder.lock import acquire_lock
 from search_spaces.loading.sweep_file import dump_sweep
 from tests.chaos.cluster import kill_all_with, processes_with
 from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
 from tests.chaos.outcome import Ledger, Outcome, Row, numbered, table
 from tests.chaos.recovery import raw_reports, recovery_s
 from tests.tuning.simulate import finish, make_spec, open_run, train
-from tuning.controller.sweep_dir.folder import SweepState, write_state
-from tuning.controller.sweep_dir.lock import acquire_lock
 
 
 @pytest.fixture(scope="module")

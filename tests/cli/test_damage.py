@@ -14,11 +14,11 @@ from results import load
 from results.analysis.confirmation import Confirmation, write
 from results.paths import SweepPaths
 from results.records.integrity import UNCHECKED
+from results.sweep_folder.repair import repair_spec
 from search_spaces.errors import DamagedRecordsError
 from tests.cli.conftest import ROOT, Tune
 from tests.results.written import remeasured
 from tuning.controller.sweep_dir.amend import amend_sweep
-from tuning.controller.sweep_dir.repair import repair_spec
 
 COMMANDS = (
     ("show", "mine"),

@@ -21,6 +21,8 @@ import pytest
 
 import tuning
 from results.paths import SweepPaths
+from results.sweep_folder.copies.restore import restore_sweep
+from results.sweep_folder.trust import is_trusted
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.redaction import redact
@@ -31,8 +33,6 @@ from tests.tuning.simulate import make_spec, new_sweep
 from tests.tuning.sources import warm_start
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep_dir.amend import amend_sweep
-from tuning.controller.sweep_dir.restore import restore_sweep
-from tuning.controller.sweep_dir.trust import is_trusted
 
 TOKEN, PASSWORD = "token-of-the-reader-5d1e", "password-of-the-reader-77ab"
 EVIL = """

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement, write
+from results.sweep_folder.folder import read_state
 from tests.cli.conftest import Tune, add_checkpoint
-from tuning.controller.sweep_dir.folder import read_state
 
 
 def test_resume_of_a_finished_sweep_prints_the_summary(tune: Tune) -> None:

@@ -6,10 +6,10 @@ import pytest
 
 from results.records.trial import TrialState
 from results.storage.fault_injection import VARIABLE
+from results.sweep_folder.lock import current_driver
 from tests.chaos.cluster import ENV
 from tests.ray.conftest import LONGEST_S, Tune, wait_until
 from tests.search_spaces.examples import DIGITS
-from tuning.controller.sweep_dir.lock import current_driver
 
 
 def test_write_error_in_a_callback_ends_the_session_with_one_line(tune: Tune) -> None:

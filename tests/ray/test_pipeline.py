@@ -9,11 +9,11 @@ import pytest
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths, StageRecord, read_stages
 from results.records.trial import read_reports, read_trials
+from results.sweep_folder.lock import current_driver
 from tests.chaos.cluster import Cluster
 from tests.ray.conftest import Tune, end, wait_for, wait_until
 from tests.threads import one_thread
 from tests.tuning.pipelines.small import drive
-from tuning.controller.sweep_dir.lock import current_driver
 from tuning.pipelines.run import run_pipeline
 
 SWEEP = """

@@ -58,14 +58,10 @@ def write_tensors(
         if tensor.dtype not in DTYPE_NAMES:
             raise ValueError(f"safetensors cannot hold '{name}': it is {tensor.dtype}")
     names = sorted(tensors, key=lambda name: (_ORDER[tensors[name].dtype], name))
-    planned = {name: _planned(tensors[name]) for name in names}
+    found = [(name, tensors[name]) for name in names]
+    planned = {n: PlannedTensor(DTYPE_NAMES[t.dtype], tuple(t.shape), t.nbytes) for n, t in found}
     head = header_bytes(planned, dict(metadata or {}))
     write_hashed(path, [memoryview(head), *(tensor_bytes(tensors[name]) for name in names)])
-
-
-def _planned(tensor: torch.Tensor) -> PlannedTensor:
-    size = tensor.numel() * tensor.element_size()
-    return PlannedTensor(DTYPE_NAMES[tensor.dtype], tuple(tensor.shape), size)
 
 
 def tensor_bytes(tensor: torch.Tensor) -> memoryview:

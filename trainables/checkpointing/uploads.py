@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from results.checkpoints.cleanup import prune
 from results.checkpoints.commit import Checkpoint, newest_intact
-from results.checkpoints.trial_mirror import OwnershipTakenError, TrialMirror
 from results.storage.object_store import ContentMismatchError
+from results.sweep_folder.copies.checkpoint_mirror import OwnershipTakenError, TrialMirror
 from search_spaces.redaction import redact
 
 if TYPE_CHECKING:

@@ -14,6 +14,7 @@ from tuning.cli.formatting import shown
 
 if TYPE_CHECKING:
     from results.paths import SweepPaths
+    from results.sweep_folder.trust import Trust as AskTrust
 
 File = Annotated[Path, typer.Argument(help="The sweep file (YAML).")]
 
@@ -21,7 +22,7 @@ File = Annotated[Path, typer.Argument(help="The sweep file (YAML).")]
 def sweep_names() -> list[str]:
     """Names for the shell's completion: the sweeps and pipelines in the default storage."""
     from results.records.pipeline import pipelines_in
-    from tuning.controller.sweep_dir.folder import named_sweeps, resolve_storage
+    from results.sweep_folder.folder import named_sweeps, resolve_storage
 
     root = resolve_storage(None)
     pipelines = [paths.name for paths in pipelines_in(root)]
@@ -30,7 +31,7 @@ def sweep_names() -> list[str]:
 
 def trial_ids(ctx: typer.Context) -> list[str]:
     """Ids for the shell's completion: the trials of the sweep that the command line names."""
-    from tuning.controller.sweep_dir.folder import find_sweep
+    from results.sweep_folder.folder import find_sweep
 
     return find_sweep(ctx.params.get("sweep", ""), ctx.params.get("storage")).trial_ids()
 
@@ -40,10 +41,10 @@ def set_keys() -> list[str]:
 
     The words come from the shell: an option without its value keeps click from parsing them.
     """
+    from results.sweep_folder.folder import find_sweep
     from search_spaces.errors import UserError
     from search_spaces.loading.keys import known_keys
     from search_spaces.loading.sweep_file import load_sweep
-    from tuning.controller.sweep_dir.folder import find_sweep
 
     words = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")
     given = next((w for w in words.split()[2:] if not w.startswith("-")), "")
@@ -143,20 +144,22 @@ def ask_for_trust(question: str) -> bool:
     return typer.confirm(shown(question), err=True)
 
 
-def with_results(sweep: str, storage: str | None, *, writes: bool = False) -> SweepPaths:
-    """The folder of a sweep, for a command that uses its results.
+def with_results(
+    sweep: str, storage: str | None, *, writes: bool = False, trust: AskTrust | None = None
+) -> SweepPaths:
+    """The folder of a sweep, for a command that uses its results; see `SweepFolder.open`.
 
     The name of a pipeline stands for its last train stage.
 
     Raises:
-        UserError: there is no such sweep.
+        UserError: there is no such sweep, or it is not trusted.
     """
-    from tuning.controller.sweep_dir.folder import find_sweep
+    from results.sweep_folder.sweep_folder import SweepFolder
     from tuning.pipelines.folder import find_pipeline, last_sweep
 
     if pipeline := find_pipeline(sweep, storage):
         sweep = str(last_sweep(pipeline).root)
-    return find_sweep(sweep, storage, writes=writes)
+    return SweepFolder.open(sweep, storage, writes=writes, trust=trust).paths
 
 
 def soup_to_use(sweep: str, storage: str | None, trial: str | None, soup: str | None) -> str | None:
@@ -178,8 +181,4 @@ def trusted_sweep(sweep: str, storage: str | None, trust: bool) -> SweepPaths:
     Raises:
         UserError: there is no such sweep, or another user made it and it is not trusted.
     """
-    from tuning.controller.sweep_dir.trust import require_trust
-
-    paths = with_results(sweep, storage, writes=True)
-    require_trust(paths, trust or ask_for_trust)
-    return paths
+    return with_results(sweep, storage, writes=True, trust=trust or ask_for_trust)

@@ -16,13 +16,13 @@ from results.analysis.selection import Selection, Trial, rank_candidates, select
 from results.paths import SweepPaths
 from results.records.failures import same_cause
 from results.records.trial import TrialRecord, TrialState
+from results.sweep_folder.folder import sweep_argument
 from results.trial_paths import LINEAGE
 from search_spaces.errors import UserError, first_few
 from search_spaces.files import parse_json, read_regular
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import duration, number, setting
 from tuning.cli.trials_table import TrialsTable, trials_table
-from tuning.controller.sweep_dir.folder import sweep_argument
 
 if TYPE_CHECKING:
     from tuning.controller.sweep import SweepController

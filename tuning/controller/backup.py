@@ -3,29 +3,21 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from filelock import FileLock
 
-from results.backup.base import Backup, SavedRun, open_target, read_backup
-from results.backup.fetch import fetch_backup
-from results.backup.take import Sent, prune_backups, take_backup
-from results.checkpoints.retention import Retention
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths, read_stages
-from results.records.record_log import log_current
 from results.records.spec_file import read_spec
-from results.storage.object_store import ObjectStore, explain_storage_error
-from results.storage.probe import check_storage
+from results.sweep_folder.copies.backup import Backup, SavedRun, open_target, read_backup
+from results.sweep_folder.copies.backup_writer import BackupUploader, prune_backups, take_backup
+from results.sweep_folder.copies.mirror import RECORDS
+from results.sweep_folder.copies.restore import fetch_backup, new_folder, restored_sweeps
+from results.sweep_folder.folder import read_state, resolve_storage
 from results.tracking.delivered import Delivered
 from results.tracking.mlflow.saved_runs import restore_runs, save_runs
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.folder import read_state, resolve_storage
-from tuning.controller.sweep_dir.record_mirror import RECORDS
 from tuning.controller.tracking.observer import deliver, tracking_uri
 from tuning.controller.trial_jobs import checkpoints_to_keep
 
@@ -33,7 +25,7 @@ _DELIVERY_S = 600.0
 
 
 @dataclass(frozen=True)
-class Taken:
+class TakenBackup:
     """A backup that was taken.
 
     Attributes:
@@ -44,62 +36,44 @@ class Taken:
 
     backup: Backup
     address: str
-    sent: Sent
+    sent: BackupUploader
     deleted: int
     problem: str
 
 
-def back_up(paths: SweepPaths, target: str, *, newest: int, best: int, keep: int) -> Taken:
-    """Take a backup of a sweep, and delete old ones. It may run.
+def back_up(
+    paths: SweepPaths | PipelinePaths, target: str, *, newest: int, best: int, keep: int
+) -> TakenBackup:
+    """Take a backup, and delete old ones. The sweep or pipeline may run.
 
     Args:
-        paths: of a sweep that may be trusted: its tracker is asked.
+        paths: of a sweep that may be trusted: its tracker is asked. Or of a pipeline, with all its
+            stages; what people noted on its runs is not saved.
         target: a folder or an address in object storage.
         newest, best: checkpoints of each trial to save.
         keep: number of backups to keep, at least 1.
 
     Raises:
-        UserError: the target cannot be reached, is in the sweep's folder, or holds another sweep.
+        UserError: the target cannot be reached, is in the folder, or holds another sweep.
     """
-    key = read_state(paths).key
-    runs, problem = _runs(paths, key)
-    retention = _retention(paths, newest, best)
-    taken = _take(paths.root, key, target, {paths: retention}, runs, keep)
-    return replace(taken, problem=problem)
-
-
-def back_up_pipeline(
-    paths: PipelinePaths, target: str, *, newest: int, best: int, keep: int
-) -> Taken:
-    """Take a backup of a pipeline with all its stages; for the rest see `back_up`.
-
-    What people noted on its runs is not in it.
-    """
-    found = [SweepPaths(folder) for folder in sorted(paths.stages.root.glob("[!.]*"))]
-    sweeps = {one: _retention(one, newest, best) for one in found if one.is_sweep}
-    key = read_stages(paths).identity or paths.name
-    return _take(paths.root, key, target, sweeps, [], keep)
-
-
-def _retention(paths: SweepPaths, newest: int, best: int) -> Retention:
-    return replace(checkpoints_to_keep(read_spec(paths)), newest=newest, best=best)
-
-
-def _take(
-    root: Path,
-    key: str,
-    target: str,
-    sweeps: Mapping[SweepPaths, Retention],
-    runs: Sequence[SavedRun],
-    keep: int,
-) -> Taken:
-    objects = open_target(target).within(root.name)
-    if objects.filesystem.type_name == "local":
-        _refuse_within(root, objects.root)
-    with FileLock(root / ".backup.guard"), _explained(objects):
-        backup, sent = take_backup(root, key, objects, sweeps, runs)
-        deleted = prune_backups(objects, keep)
-    return Taken(backup, objects.address, sent, deleted, "")
+    runs, problem = list[SavedRun](), ""
+    if isinstance(paths, SweepPaths):
+        key, sweeps = read_state(paths).key, [paths]
+        runs, problem = _runs(paths, key)
+    else:
+        key = read_stages(paths).identity or paths.name
+        sweeps = [one for one in paths.stages.sweeps() if not one.name.startswith(".")]
+    saved = {
+        one: replace(checkpoints_to_keep(read_spec(one)), newest=newest, best=best)
+        for one in sweeps
+    }
+    objects = open_target(target).within(paths.root.name)
+    is_local, inside = objects.filesystem.type_name == "local", f"{os.path.realpath(paths.root)}/"
+    if is_local and os.path.realpath(objects.root).startswith(inside):
+        raise UserError(f"{objects.root}: is in the folder that is saved; name another place")
+    with FileLock(paths.root / ".backup.guard"), objects.explained():
+        backup, sent = take_backup(paths.root, key, objects, saved, runs)
+        return TakenBackup(backup, objects.address, sent, prune_backups(objects, keep), problem)
 
 
 def restore_backup(
@@ -119,28 +93,17 @@ def restore_backup(
         UserError: there is no backup, it is damaged, it cannot be reached, or the folder exists.
     """
     objects = open_target(source)
-    with _explained(objects):
+    with objects.explained():
         if objects.read(f"{RECORDS}/sweep.yaml") is not None:
             raise UserError(f"{objects.address}: is a mirror, no backup; tune resume {source}")
         backup = read_backup(objects, at)
         paths = resolve_storage(storage).sweep(backup.name)
-        if paths.root.exists():
-            raise UserError(
-                f"{paths.root} exists; continue it: tune resume {paths.root}; or rename it, or "
-                "restore into another storage: --storage DIR"
-            )
-        check_storage(paths.storage.root)
-        draft = SweepPaths(paths.root.with_name(f".{paths.name}.restored"))
-        shutil.rmtree(draft.root, ignore_errors=True)
-        draft.root.mkdir(parents=True)
-        left_out = fetch_backup(objects, backup, draft.root)
-    for one in [draft, *map(SweepPaths, PipelinePaths(draft.root).stages.root.glob("[!.]*"))]:
-        if one.is_sweep:
-            log_current(one, [one.trial(trial_id).record for trial_id in one.trial_ids()])
-            delivered = Delivered(one)
-            delivered.bind("")  # the tracker may be older, too: it is asked what it has
-            delivered.save()
-    os.rename(draft.root, paths.root)
+        with new_folder(paths) as draft:
+            left_out = fetch_backup(objects, backup, draft.root)
+            for one in restored_sweeps(draft):
+                delivered = Delivered(one)
+                delivered.bind("")  # the tracker may be older, too: it is asked what it has
+                delivered.save()
     return paths, backup, left_out
 
 
@@ -173,19 +136,3 @@ def _runs(paths: SweepPaths, key: str) -> tuple[list[SavedRun], str]:
         return save_runs(tracking_uri(spec, paths), key), ""
     except UserError as e:
         return [], str(e)
-
-
-def _refuse_within(root: Path, target: str) -> None:
-    if os.path.realpath(target).startswith(f"{os.path.realpath(root)}/"):
-        raise UserError(f"{target}: is in the folder that is saved; name another place")
-
-
-@contextmanager
-def _explained(objects: ObjectStore) -> Iterator[None]:
-    """Explain errors of object storage, which have no number, in one line."""
-    try:
-        yield
-    except OSError as e:
-        if e.errno is not None:
-            raise
-        raise explain_storage_error(objects, e) from e

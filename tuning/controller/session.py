@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 from results.analysis.dataframes import trials_frame, write_parquet
@@ -12,19 +13,13 @@ from results.analysis.leaderboard import best_of, read_leaderboard
 from results.paths import SweepPaths
 from results.records.trial import Report
 from results.storage.log_filter import no_core_dumps
+from results.sweep_folder.folder import record_end, sweep_argument
 from results.tracking import Ending
 from search_spaces.errors import afterwards
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import end_attempt, last_activity, new_record
 from tuning.controller.events import Interrupt, SessionStart, SweepEvents
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.folder import (
-    record_end,
-    record_session_time,
-    separate_copy,
-    sweep_argument,
-)
-from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.watchdog import Watchdog
 from tuning.controller.tracking.monitoring import exporters
 from tuning.controller.tracking.notify import Notifier
@@ -59,8 +54,8 @@ def run_session(
     Raises:
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
     """
+    from tuning.controller.commands import CommandHandler
     from tuning.controller.ray_tune.placed import placed
-    from tuning.controller.sweep_dir.commands import CommandHandler
 
     with (
         no_core_dumps(),
@@ -127,42 +122,33 @@ def open_sweep(
         UserError: another driver holds the sweep, or its folder cannot be repaired.
         DamagedRecordsError: records are missing, damaged, changed or foreign.
     """
-    from tuning.controller.sweep_dir import repair
-    from tuning.controller.sweep_dir.record_mirror import mirror_records
+    from results.sweep_folder.sweep_folder import SweepFolder
+    from tuning.controller.sweep_dir.study import open_study, recover
     from tuning.controller.sweep_dir.trial_cache import TrialCache
-    from tuning.controller.sweep_dir.trust import adopt
     from tuning.controller.sweep_dir.warm_start import load_evidence
     from tuning.controller.tracking.sweep_facts import code_commit
 
-    with ExitStack() as stack:
-        fence = stack.enter_context(acquire_lock(paths.lock))
-        fixed = [*repair.repair_spec(paths), *repair.repair_state(paths)]
-        fixed += separate_copy(paths)
-        adopt(paths)
-        mirror = stack.enter_context(mirror_records(paths, spec, fence))
-        session = stack.enter_context(
-            record_session_time(paths, fence, code_commit(spec.trainable))
-        )
-        study, messages = repair.open_study(paths, spec)
-        fixed += [*messages, *repair.repair_trials(paths, spec, study)]
-        fixed += repair.verify_records(paths, accept_damage)
+    with SweepFolder(paths).own(spec, code_commit(spec.trainable)) as folder:
+        study, messages = open_study(paths, spec)
+        folder.repaired.extend(messages)
+        folder.repair_records(partial(recover, spec, study), accept_damage)
         run = SweepController(
             spec,
             paths,
             study,
             cache=str(paths.storage.cache),
-            spent_s=session.before,
-            fence=fence,
-            mirror=mirror.place,
+            spent_s=folder.time.before,
+            fence=folder.fence,
+            mirror=folder.mirror.place,
         )
-        run.repaired = fixed
-        mirror.watch(run.note_problem)
+        run.repaired = folder.repaired
+        folder.mirror.watch(run.note_problem)
         study.set_findings(found := load_evidence(paths, spec))
         run.reuse = TrialCache(found if spec.search.reuse else ())
-        _start(run, observers, session.before, introduction)
+        _start(run, observers, folder.time.before, introduction)
         before = _num_attempts(run)
         yield run
-        session.idle = before == _num_attempts(run)
+        folder.time.idle = before == _num_attempts(run)
 
 
 def _num_attempts(run: SweepController) -> tuple[int, int]:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from results.checkpoints.trial_mirror import MirrorLocation
 from results.paths import SweepPaths
 from results.records.failures import Remedy
 from results.records.machines import Machine
 from results.records.trial import Report, TrialRecord, TrialState
 from results.storage.fault_injection import fault_point
 from results.storage.fencing import Fence
+from results.sweep_folder.copies.checkpoint_mirror import MirrorLocation
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
 from tuning.controller.attempts import end_attempt, new_record

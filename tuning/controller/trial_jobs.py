@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from results.checkpoints.retention import Retention
-from results.checkpoints.trial_mirror import MirrorLocation
 from results.records.trial import TrialRecord
+from results.sweep_folder.copies.checkpoint_mirror import MirrorLocation
 from results.trial_paths import TrialPaths
 from search_spaces.spec.layout import DDP
 from search_spaces.spec.sweep import SweepSpec

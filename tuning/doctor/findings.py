@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tuning.controller.sweep_dir.lock import STALE_S
+from results.sweep_folder.lock import STALE_S
 
 if TYPE_CHECKING:
     from tuning.doctor.head import Rehearsal

@@ -107,8 +107,8 @@ def register_selected(picked: SelectedModel, name: str, verify: bool) -> Registe
     Raises:
         UserError: see `export_selected` and `register`.
     """
+    from results.sweep_folder.folder import read_state
     from results.tracking.mlflow.model_registry import register
-    from tuning.controller.sweep_dir.folder import read_state
     from tuning.controller.tracking.observer import artifact_root, experiment_of, tracking_uri
 
     onnx, _ = export_selected(picked, "onnx", verify, force=True)

@@ -15,12 +15,12 @@ from results.lineage import data_fingerprint, title_of
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trial
+from results.sweep_folder.folder import find_trial, sweep_argument
 from search_spaces.errors import UserError, suggest
 from search_spaces.spec.sweep import SweepSpec
 from trainables.base import Trainable
 from trainables.config import TrainableConfig
 from trainables.registry import resolve_for
-from tuning.controller.sweep_dir.folder import find_trial, sweep_argument
 from tuning.controller.trial_jobs import with_init_seed
 
 

@@ -12,8 +12,8 @@ from results.averaging import make_method, soup
 from results.averaging.soup import Recipe
 from results.averaging.soup.candidates import WEIGHTS
 from results.checkpoints.tensor_layout import read_layout, start_mismatch, weights_file
+from results.sweep_folder.folder import find_trial, sweep_argument
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.folder import find_trial, sweep_argument
 
 if TYPE_CHECKING:
     from results.averaging import Method

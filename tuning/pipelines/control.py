@@ -10,10 +10,10 @@ from typing import Self
 
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
+from results.sweep_folder.folder import pipeline_argument
+from results.sweep_folder.lock import current_driver
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.commands import POLL_S, pending_commands, send
-from tuning.controller.sweep_dir.folder import pipeline_argument
-from tuning.controller.sweep_dir.lock import current_driver
+from tuning.controller.commands import POLL_S, pending_commands, send
 
 
 def pause_pipeline(paths: PipelinePaths) -> str:

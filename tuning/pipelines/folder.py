@@ -10,13 +10,13 @@ from typing import Any
 
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths, read_stages, write_stages
+from results.sweep_folder.folder import resolve_storage
+from results.sweep_folder.identity import identity, is_signed, sign
+from results.sweep_folder.trust import Trust
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 from search_spaces.pipeline.loading import LoadedPipeline, load_pipeline
 from search_spaces.pipeline.stages import AverageStage
-from tuning.controller.sweep_dir.folder import resolve_storage
-from tuning.controller.sweep_dir.identity import identity, is_signed, sign
-from tuning.controller.sweep_dir.trust import Trust
 
 _KEY = "pipeline"
 

@@ -10,14 +10,14 @@ from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths, read_stages
 from results.storage.atomic import write_atomic
 from results.storage.probe import check_storage
+from results.sweep_folder.folder import resolve_storage
+from results.sweep_folder.lock import acquire_lock
+from results.sweep_folder.trust import Trust
 from search_spaces.checksum import add_yaml_checksum
 from search_spaces.errors import UserError
 from search_spaces.pipeline.loading import LoadedPipeline, freeze, load_pipeline
 from tuning.controller.ray_tune.cluster import check_cluster_auth
 from tuning.controller.ray_tune.shared import shared_cluster
-from tuning.controller.sweep_dir.folder import resolve_storage
-from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.controller.sweep_dir.trust import Trust
 from tuning.pipelines.base import Drive, Say
 from tuning.pipelines.check import check_pipeline
 from tuning.pipelines.chosen import ALL, Chosen

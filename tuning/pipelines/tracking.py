@@ -6,10 +6,10 @@ from results.records.pipeline import PipelinePaths, original_of, read_stages
 from results.records.spec_file import read_spec
 from results.report.pipeline_data import PipelineData, read_pipeline_data
 from results.storage.fencing import Fence
+from results.sweep_folder.folder import read_state
 from results.tracking import PipelineFacts
 from search_spaces.pipeline.loading import LoadedPipeline, load_pipeline
 from search_spaces.redaction import redact
-from tuning.controller.sweep_dir.folder import read_state
 from tuning.controller.tracking.observer import artifact_root, experiment_of, tracking_uri
 from tuning.pipelines.base import Say
 from tuning.pipelines.winners import winners_by_later_stages

@@ -16,8 +16,8 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob, as_step
 from trainables.user_code.metrics import flat_numbers
 from tuning.controller import trial_table
+from tuning.controller.commands import CommandHandler
 from tuning.controller.session import asked_session
-from tuning.controller.sweep_dir.commands import CommandHandler
 from tuning.search.schedulers import Decision
 
 

@@ -25,7 +25,7 @@ def load(sweep: str | Path, overrides: Sequence[str] = (), *, storage: str | Non
     Raises:
         UserError: there is none.
     """
-    from tuning.controller.sweep_dir.folder import find_sweep
+    from results.sweep_folder.folder import find_sweep
 
     if Path(sweep).is_file():
         text = "tuning.load of a sweep file is now tuning.load_yaml; until version 0.3 it works"

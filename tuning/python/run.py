@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from results.paths import SweepPaths
 from search_spaces.errors import UserError
+from tuning.controller.commands import pause_session, stop_trials
 from tuning.controller.events import Observers, SweepEvents
-from tuning.controller.sweep_dir.commands import pause_session, stop_trials
 from tuning.controller.sweep_dir.create import discard_empty_sweep
 from tuning.watch.background import BackgroundSession
 from tuning.watch.follow import Follower

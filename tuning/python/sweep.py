@@ -212,7 +212,7 @@ class Sweep(Asking):
         Raises:
             UserError: a value is not in the space.
         """
-        from tuning.controller.sweep_dir.commands import add_params
+        from tuning.controller.commands import add_params
 
         add_params(self._require_begun(), params)
 
@@ -270,7 +270,7 @@ class Sweep(Asking):
 
     @property
     def _trusted(self) -> SweepPaths:
-        from tuning.controller.sweep_dir.trust import require_trust
+        from results.sweep_folder.trust import require_trust
 
         require_trust(self._require_begun(), False)
         return self._require_begun()

@@ -11,12 +11,12 @@ from pathlib import Path
 from results.own_program import module_command
 from results.paths import SweepPaths
 from results.storage.atomic import write_atomic
+from results.sweep_folder.folder import sweep_argument
+from results.sweep_folder.identity import is_signed, sign
+from results.sweep_folder.lock import refuse_if_driven
 from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError
 from search_spaces.files import parse_json, read_regular
-from tuning.controller.sweep_dir.folder import sweep_argument
-from tuning.controller.sweep_dir.identity import is_signed, sign
-from tuning.controller.sweep_dir.lock import refuse_if_driven
 from tuning.submit.engine import ENGINES, Engine, Job, engine_class, make_engine
 
 

@@ -11,7 +11,7 @@ from results.own_program import module_command
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
 from results.storage.atomic import open_private
-from tuning.controller.sweep_dir.lock import current_driver
+from results.sweep_folder.lock import current_driver
 
 _POLL_S = 0.1
 

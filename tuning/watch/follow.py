@@ -11,10 +11,10 @@ from results.paths import SweepPaths
 from results.records.reports import read_new_reports
 from results.records.spec_file import read_spec
 from results.records.trial import Report, TrialRecord, TrialState, read_trial
+from results.sweep_folder.folder import read_state, total_elapsed_s
 from results.tracking import Ending
 from search_spaces.errors import UserError
 from tuning.controller.events import SessionStart, SweepEvents
-from tuning.controller.sweep_dir.folder import read_state, total_elapsed_s
 
 POLL_S = 0.5
 

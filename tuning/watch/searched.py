@@ -6,8 +6,8 @@ from dataclasses import replace
 
 from results.paths import SweepPaths
 from results.report.sweep_data import SweepData
+from results.sweep_folder.folder import read_state
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.folder import read_state
 from tuning.search.auto_searcher import choose_searcher
 
 

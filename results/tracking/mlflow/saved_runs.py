@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from results.backup.base import SavedRun
+from results.sweep_folder.copies.backup import SavedRun
 from results.tracking.mlflow.client import (
     AVERAGE_TAG,
     PARENT_TAG,

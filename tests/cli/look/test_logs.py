@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from results.paths import SweepPaths
+from results.sweep_folder.lock import acquire_lock
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import train
-from tuning.controller.sweep_dir.lock import acquire_lock
 
 LONGEST_S = 60.0
 

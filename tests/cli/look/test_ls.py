@@ -12,10 +12,10 @@ import pytest
 from benchmarks.cli_speed import make_sweep
 from results.records.trial import TrialState, read_trial, write_trial
 from results.storage.fencing import NullFence
+from results.sweep_folder.folder import read_state, record_session_time
+from results.sweep_folder.lock import acquire_lock
 from tests.cli.conftest import Tune
 from tests.search_spaces.loading.test_limits import LARGE
-from tuning.controller.sweep_dir.folder import read_state, record_session_time
-from tuning.controller.sweep_dir.lock import acquire_lock
 
 TIMED = {"budget": {"trials": 50, "time": 5}}
 

@@ -15,10 +15,10 @@ from results.checkpoints.commit import newest_intact, verify
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_trial
+from results.sweep_folder.lock import acquire_lock
 from tests.cli.conftest import Tune
 from tests.cli.trained import BATCH_NORM, trained
 from trainables.registry import resolve
-from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.evaluation.load_model import config_of
 
 

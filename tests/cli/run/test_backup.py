@@ -11,6 +11,7 @@ import pytest
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialState, read_reports, read_trials
 from results.storage.fencing import NullFence
+from results.sweep_folder.folder import record_session_time
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune
 from tests.cli.trained import DIGITS
@@ -19,7 +20,6 @@ from tests.tuning.simulate import new_sweep, open_run
 from tests.tuning.trained import DirectChannel, train_all
 from trainables.job import Answer
 from trainables.launch.run_trial import run_local
-from tuning.controller.sweep_dir.folder import record_session_time
 from tuning.controller.tracking.observer import deliver
 
 TRACKED = {

@@ -6,10 +6,10 @@ import pytest
 
 from results.records.spec_file import read_spec
 from results.records.trial import TrialState, read_trial, read_trials
+from results.sweep_folder.lock import acquire_lock
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, make_spec, open_run, train
-from tuning.controller.sweep_dir.commands import CommandHandler, pending_commands
-from tuning.controller.sweep_dir.lock import acquire_lock
+from tuning.controller.commands import CommandHandler, pending_commands
 
 
 def test_add_without_a_driver_queues_for_resume(tune: Tune) -> None:

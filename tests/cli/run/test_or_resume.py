@@ -8,13 +8,17 @@ from pathlib import Path
 
 import pytest
 
+from results.sweep_folder.copies.mirror import mirror_records
+from results.sweep_folder.lock import acquire_lock
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, open_run
-from tuning.controller.sweep_dir.begun import changed_keys, find_begun
-from tuning.controller.sweep_dir.create import create_sweep, discard_empty_sweep
-from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.controller.sweep_dir.record_mirror import mirror_records
+from tuning.controller.sweep_dir.create import (
+    changed_keys,
+    create_sweep,
+    discard_empty_sweep,
+    find_existing,
+)
 
 SWEEP = """
 name: job
@@ -73,23 +77,23 @@ def test_name_decides_which_sweep_is_meant(tune: Tune, file: Path) -> None:
     loaded = load_sweep(file)
     create_sweep(loaded, None, None)
     create_sweep(loaded, None, None)  # job-2 is another sweep
-    assert find_begun(loaded, None, None) == str(tune.cwd / "sweeps" / "job")
-    assert find_begun(loaded, "other", None) is None
-    assert find_begun(loaded, None, str(tune.cwd / "elsewhere")) is None
+    assert find_existing(loaded, None, None) == str(tune.cwd / "sweeps" / "job")
+    assert find_existing(loaded, "other", None) is None
+    assert find_existing(loaded, None, str(tune.cwd / "elsewhere")) is None
 
 
 def test_mirror_is_found_where_the_folder_is_lost(tune: Tune, file: Path) -> None:
     mirror = (tune.cwd / "far").as_uri()
     loaded = load_sweep(file, [f"checkpoint.mirror={mirror}"])
-    assert find_begun(loaded, None, None) is None
+    assert find_existing(loaded, None, None) is None
     paths = create_sweep(loaded, None, None)
     with ExitStack() as stack:
         fence = stack.enter_context(acquire_lock(paths.lock))
         stack.enter_context(mirror_records(paths, loaded.spec, fence))
         finish(open_run(paths.root, load_sweep(paths.spec).spec))
-    assert find_begun(loaded, None, None) == str(paths.root)
+    assert find_existing(loaded, None, None) == str(paths.root)
     shutil.rmtree(paths.root)
-    assert find_begun(loaded, None, None) == f"{mirror}/job"
+    assert find_existing(loaded, None, None) == f"{mirror}/job"
 
 
 def test_frozen_sweep_is_the_same_as_its_file(tune: Tune) -> None:

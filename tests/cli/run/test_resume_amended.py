@@ -10,12 +10,12 @@ import pytest
 
 from results.paths import SweepPaths
 from results.records.trial import TrialRecord, TrialState, read_trials
+from results.sweep_folder.lock import acquire_lock
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, make_spec, next_job, open_run, train
 from tuning.controller.sweep_dir.amend import Amendment, amend_sweep
-from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.search.compatibility import compatible_params
 
 

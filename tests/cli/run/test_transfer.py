@@ -8,11 +8,11 @@ import sqlite3
 
 import pytest
 
-from results.checkpoints.trial_mirror import OWNER, MirrorLocation, TrialMirror
+from results.sweep_folder.copies.checkpoint_mirror import OWNER, MirrorLocation, TrialMirror
+from results.sweep_folder.lock import acquire_lock
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.results.tracking.servers import free_port
 from tuning.cli.run import transfer
-from tuning.controller.sweep_dir.lock import acquire_lock
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 

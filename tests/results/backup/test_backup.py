@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
-from results.backup.base import BACKUPS, FILES, labels, open_target, read_backup
-from results.backup.fetch import fetch_backup
-from results.backup.take import Sent, prune_backups, take_backup
 from results.checkpoints.commit import newest_intact
 from results.checkpoints.retention import Retention
 from results.paths import SweepPaths
 from results.storage.object_store import ObjectStore
+from results.sweep_folder.copies.backup import BACKUPS, FILES, labels, open_target, read_backup
+from results.sweep_folder.copies.backup_writer import BackupUploader, prune_backups, take_backup
+from results.sweep_folder.copies.restore import fetch_backup
 from search_spaces.errors import UserError
 from tests.object_store import BUCKET
 from tests.results.written import add_trial, write_checkpoint
@@ -48,10 +48,10 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each backup is taken an hour after the one before."""
     hours = iter(range(100))
     fake = SimpleNamespace(time=lambda: 1.8e9 + 3600 * next(hours))
-    monkeypatch.setattr("results.backup.take.time", fake)
+    monkeypatch.setattr("results.sweep_folder.copies.backup_writer.time", fake)
 
 
-def take(paths: SweepPaths, objects: ObjectStore) -> Sent:
+def take(paths: SweepPaths, objects: ObjectStore) -> BackupUploader:
     return take_backup(paths.root, KEY, objects, {paths: RETENTION})[1]
 
 
@@ -116,7 +116,7 @@ def test_line_that_is_being_written_is_left_out(
 def test_backup_without_its_manifest_does_not_exist(
     trained: SweepPaths, objects: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("results.backup.take.write_backup", lambda *_: 1 / 0)
+    monkeypatch.setattr("results.sweep_folder.copies.backup_writer.write_backup", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         take(trained, objects)
     with pytest.raises(UserError, match="holds no backup"):

@@ -12,10 +12,15 @@ from pathlib import Path
 import pytest
 
 from results.checkpoints.commit import newest_intact
-from results.checkpoints.trial_mirror import OWNER, MirrorLocation, OwnershipTakenError, TrialMirror
 from results.records.reports import append_report
 from results.records.trial import Report, read_reports
 from results.storage.object_store import ContentMismatchError, ObjectStore
+from results.sweep_folder.copies.checkpoint_mirror import (
+    OWNER,
+    MirrorLocation,
+    OwnershipTakenError,
+    TrialMirror,
+)
 from results.trial_paths import TrialPaths
 from tests.object_store import BUCKET
 from tests.results.checkpoints.damage import content, save
@@ -183,7 +188,7 @@ def test_mirror_does_not_send_a_damaged_checkpoint(
 SENDER = """
 import json, sys
 from pathlib import Path
-from results.checkpoints.trial_mirror import MirrorLocation, TrialMirror
+from results.sweep_folder.copies.checkpoint_mirror import MirrorLocation, TrialMirror
 from results.trial_paths import TrialPaths
 from tests.results.checkpoints.test_trial_mirror import train
 location, paths = MirrorLocation(*json.loads(sys.argv[1])), TrialPaths(Path(sys.argv[2]))

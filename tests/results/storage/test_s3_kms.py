@@ -6,10 +6,10 @@ from pathlib import Path
 import boto3
 import pytest
 
-from results.backup.take import take_backup
 from results.checkpoints.retention import Retention
 from results.paths import SweepPaths
 from results.storage.object_store import open_object_store
+from results.sweep_folder.copies.backup_writer import take_backup
 from search_spaces.errors import UserError
 from tests.object_store import BUCKET
 

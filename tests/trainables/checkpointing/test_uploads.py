@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import logging
-import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -11,13 +10,10 @@ import pytest
 
 from results.checkpoints.commit import newest_intact
 from results.checkpoints.retention import Retention
-from results.checkpoints.trial_mirror import OWNER, MirrorLocation, TrialMirror
-from results.records.trial import Report, read_reports
+from results.sweep_folder.copies.checkpoint_mirror import OWNER, MirrorLocation, TrialMirror
 from results.trial_paths import TrialPaths
-from tests.trainables.local import RecordingChannel, make_worker, run_trial, without_timing
+from tests.trainables.local import make_worker
 from trainables.checkpointing.uploads import MirrorUploads, make_uploads, restore_newest
-from trainables.job import Answer
-from trainables.runtime.preemption import Preempted
 from trainables.worker import Worker
 
 TOKEN = "0123456789abcdef"
@@ -88,26 +84,6 @@ def test_upload_error_does_not_fail_training(
         worker.close()
     assert worker.job.paths.checkpoint_steps() == [1]
     assert "step 1 was not sent (the network is gone, says https://me:***@host)" in caplog.text
-
-
-def test_mirror_restores_a_lost_trial_folder(tmp_path: Path, place: MirrorLocation) -> None:
-    whole = run_trial(tmp_path / "whole", "digits", CONFIG)
-    folder = tmp_path / "t0000"
-
-    class Leaves(RecordingChannel):
-        def report(self, report: Report) -> Answer:
-            if report.step == 3:
-                raise Preempted("the machine is gone")
-            return super().report(report)
-
-    with pytest.raises(Preempted):
-        run_trial(folder, "digits", CONFIG, channel=Leaves(), checkpoint_every=1, mirror=place)
-    shutil.rmtree(folder)
-    later = run_trial(folder, "digits", CONFIG, attempt=2, checkpoint_every=1, mirror=place)
-    assert sorted(later.curve) == [4, 5, 6]
-    reports = {r.step: without_timing(r.metrics) for r in read_reports(TrialPaths(folder))}
-    assert reports == whole.curve
-    assert {"step_00000005", "step_00000006"} == steps_in(place)
 
 
 def test_unreachable_mirror_is_an_error_only_without_a_local_checkpoint(

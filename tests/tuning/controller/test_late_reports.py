@@ -7,6 +7,7 @@ import pytest
 
 from results.records.reports import append_report
 from results.records.trial import Report, read_reports
+from results.sweep_folder.folder import SweepState, read_state, write_state
 from tests.tuning.simulate import (
     finish,
     make_spec,
@@ -19,7 +20,6 @@ from tests.tuning.simulate import (
 )
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
 
 
 def test_late_reports_of_a_superseded_attempt_are_ignored(

@@ -9,7 +9,7 @@ from results.records.pipeline import read_stages
 from results.records.trial import read_trials
 from tests.tuning.pipelines import small
 from tests.tuning.pipelines.small import UNTRACKED
-from tuning.controller.backup import back_up_pipeline, restore_backup
+from tuning.controller.backup import back_up, restore_backup
 from tuning.pipelines.chosen import Chosen
 
 
@@ -18,8 +18,8 @@ def test_pipeline_is_lost_restored_and_continued(tmp_path: Path) -> None:
     file = small.write(tmp_path / "here", without)
     paths = small.run(file, Chosen(until="pretrain"))
     before, trials = read_stages(paths), read_trials(paths.sweep("pretrain"))
-    taken = back_up_pipeline(paths, str(tmp_path / "far"), newest=1, best=0, keep=2)
-    again = back_up_pipeline(paths, str(tmp_path / "far"), newest=1, best=0, keep=2)
+    taken = back_up(paths, str(tmp_path / "far"), newest=1, best=0, keep=2)
+    again = back_up(paths, str(tmp_path / "far"), newest=1, best=0, keep=2)
     assert again.sent.files < 3, "what did not change is not sent again"
     shutil.rmtree(paths.root)
 

@@ -18,11 +18,11 @@ from results.paths import SweepPaths
 from results.records.integrity import check_records
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
 from results.storage.fault_injection import VARIABLE
+from results.sweep_folder.lock import current_driver
 from search_spaces.errors import UserError
 from tests.tuning.call_costs import costs
 from tuning import api
 from tuning.controller import trial_table
-from tuning.controller.sweep_dir.lock import current_driver
 from tuning.search.study.study import SweepStudy
 
 ASHA = tuning.Scheduler(name="asha", grace_period=1, reduction_factor=2, max_t=4)

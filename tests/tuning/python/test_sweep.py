@@ -15,12 +15,12 @@ import pytest
 
 import tuning
 from results.paths import SweepPaths
+from results.sweep_folder.lock import current_driver
 from search_spaces.errors import UserError
 from search_spaces.loading.reader import read_file
 from search_spaces.loading.sweep_file import load_sweep
 from tests.tuning.sources import sweep as make_sweep
-from tuning.controller.sweep_dir.commands import pending_commands
-from tuning.controller.sweep_dir.lock import current_driver
+from tuning.controller.commands import pending_commands
 
 ROOT = Path(__file__).parents[3]
 SHIPPED = sorted((ROOT / "search_spaces").glob("*.yaml"))

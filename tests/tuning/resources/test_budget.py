@@ -13,6 +13,7 @@ from results.paths import SweepPaths
 from results.records.failures import Cause
 from results.records.trial import Attempt, TrialRecord, TrialState, write_trial
 from results.storage.fencing import NullFence
+from results.sweep_folder.folder import SweepState, record_session_time, write_state
 from search_spaces.errors import UserError
 from search_spaces.spec.budget import BudgetSpec
 from search_spaces.spec.prices import PricesSpec
@@ -21,7 +22,6 @@ from tests.tuning.simulate import make_spec, open_run, outcome, run_sweep, run_t
 from tuning.controller.resources.budget import BudgetTracker, check_gpu_budget
 from tuning.controller.resources.forecast import Forecast, TrialCost, forecast, mean_trial_cost
 from tuning.controller.resources.placement import Node, compute_placement
-from tuning.controller.sweep_dir.folder import SweepState, record_session_time, write_state
 from tuning.search.schedulers import Decision
 from tuning.search.study.study import SweepStudy
 

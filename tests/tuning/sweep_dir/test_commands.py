@@ -4,7 +4,7 @@ import pytest
 
 from results.records.trial import TrialState
 from tests.tuning.simulate import finish, make_spec, open_run, run_sweep, train
-from tuning.controller.sweep_dir.commands import CommandHandler, pending_commands, send
+from tuning.controller.commands import CommandHandler, pending_commands, send
 from tuning.search.schedulers import Decision
 from tuning.search.study.study import SweepStudy
 

@@ -17,12 +17,12 @@ import pytest
 from results.paths import SweepPaths
 from results.records.trial import read_reports, read_trials
 from results.storage.fencing import Owner, OwnershipLostError
+from results.sweep_folder.lock import STALE_S, acquire_lock
 from results.tracking import Ending, SweepFacts, mlflow_tracker
 from search_spaces.errors import UserError
 from tests.chaos import mlflow_state
 from tests.tuning.simulate import finish, open_run, outcome, train
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.lock import STALE_S, acquire_lock
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
@@ -32,7 +32,7 @@ socket.gethostname = lambda: "elsewhere"
 from pathlib import Path
 from results.paths import SweepPaths
 from tests.tuning.simulate import open_run, train
-from tuning.controller.sweep_dir.lock import acquire_lock
+from results.sweep_folder.lock import acquire_lock
 from tuning.search.schedulers import Decision
 root = Path(sys.argv[1])
 root.mkdir()

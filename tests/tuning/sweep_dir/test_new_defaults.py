@@ -27,17 +27,10 @@ SWEEP: dict[str, Any] = {
 
 def heads(spec: SweepSpec) -> int:
     """Of the model of a trial."""
-    job = make_job(
-        spec,
-        trial_id="t0000",
-        folder=Path("t0000"),
-        config=spec.nest({"learning_rate": 0.001}),
-        seed=0,
-        attempt=1,
-        cache="cache",
-    )
-    config = resolve(spec.trainable).Config.model_validate(job.config)
-    found: int = (config.inner if spec.trainable == "federated" else config).heads
+    config = spec.nest({"learning_rate": 0.001})
+    given: dict[str, Any] = {"trial_id": "t0000", "folder": Path("t0000"), "config": config}
+    job = make_job(spec, **given, seed=0, attempt=1, cache="cache")
+    found: int = resolve(spec.trainable).Config.model_validate(job.config).heads
     return found
 
 

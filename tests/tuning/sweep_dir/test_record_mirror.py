@@ -14,10 +14,19 @@ from typing import Any
 
 import pytest
 
-from results.checkpoints.trial_mirror import OWNER, OwnershipTakenError, TrialMirror
 from results.paths import SweepPaths
 from results.records.trial import TrialRecord, read_reports, read_trials
 from results.storage.object_store import open_object_store
+from results.sweep_folder.copies import mirror as record_mirror
+from results.sweep_folder.copies.checkpoint_mirror import OWNER, OwnershipTakenError, TrialMirror
+from results.sweep_folder.copies.mirror import (
+    RecordMirror,
+    has_driver,
+    mirror_records,
+    wait_for_mirrors_driver,
+)
+from results.sweep_folder.copies.restore import fetch_checkpoints, restore_sweep
+from results.sweep_folder.lock import acquire_lock
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from tests.object_store import BUCKET, CANARY, s3_server
@@ -34,15 +43,6 @@ from tests.tuning.simulate import (
     train,
 )
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir import record_mirror
-from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.controller.sweep_dir.record_mirror import (
-    RecordMirror,
-    has_driver,
-    mirror_records,
-    wait_for_mirrors_driver,
-)
-from tuning.controller.sweep_dir.restore import fetch_checkpoints, restore_sweep
 
 
 @pytest.fixture
@@ -82,6 +82,8 @@ def test_lost_sweep_resumes_from_its_mirror(storage: Path, spec: SweepSpec) -> N
     whole = run_sweep(storage.parent / "whole", spec)
     with ExitStack() as lost:
         paths = new_sweep(spec, storage)
+        paths.code.mkdir()
+        (paths.code / "loop.py").write_text("training code of a notebook")
         trial_id = _run_until_third_trial(paths, spec, lost)
         before = [r for r in read_trials(paths) if r.state.finished]
         shutil.rmtree(storage)
@@ -94,6 +96,7 @@ def _resume_elsewhere(
 ) -> None:
     paths = restore_sweep(f"{spec.checkpoint.mirror}/simulated", None)
     assert [r for r in read_trials(paths) if r.state.finished] == before
+    assert (paths.code / "loop.py").read_text() == "training code of a notebook"
     unfinished = paths.trial(trial_id)
     assert [r.step for r in read_reports(unfinished)] == [1, 2]  # the checkpoint has them
     assert fetch_checkpoints(paths, read_trials(paths))[trial_id] == 2

@@ -1,5 +1,6 @@
 """A resume repairs a damaged sweep folder, and keeps the damaged files."""
 
+import contextlib
 import json
 import os
 import random
@@ -14,6 +15,8 @@ from results.records.integrity import check_records
 from results.records.record_log import write_logged
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, TrialState, read_reports, read_trial, write_trial
+from results.sweep_folder.folder import read_state
+from results.sweep_folder.repair import repair_spec
 from search_spaces.checksum import (
     add_json_checksum,
     add_yaml_checksum,
@@ -26,8 +29,7 @@ from tests.tuning.simulate import finish, make_spec, new_sweep, open_run, outcom
 from trainables.runtime.provenance import library_versions
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.folder import read_state
-from tuning.controller.sweep_dir.repair import open_study, repair_spec
+from tuning.controller.sweep_dir.study import open_study
 from tuning.controller.sweep_dir.versions import version_changes
 
 
@@ -217,16 +219,13 @@ def test_damaged_copy_of_the_spec_file_is_replaced(paths: SweepPaths) -> None:
 
 def test_every_flipped_bit_is_noticed_or_harmless(paths: SweepPaths) -> None:
     record = read_trial(paths.trial("t0000"))
-    data = add_json_checksum(record.model_dump_json(indent=1)).encode()
+    data = paths.trial("t0000").record.read_bytes()
     assert json_is_intact(data)
-    assert TrialRecord.model_validate_json(data) == record
     for at in range(len(data)):
         flipped = flip(data, at, bit=4)
         if json_is_intact(flipped):  # the bit was in the checksum's own key
-            try:
+            with contextlib.suppress(ValueError):
                 assert TrialRecord.model_validate_json(flipped) == record
-            except ValueError:
-                continue
     assert not yaml_is_intact(add_yaml_checksum("a: 1\n").replace("a: 1", "a: 3").encode())
 
 

@@ -11,9 +11,9 @@ import pytest
 
 from results.paths import SweepPaths
 from results.storage.sharing import use_modes_of
+from results.sweep_folder.lock import acquire_lock
 from tests.results.written import write_checkpoint
 from tests.tuning.simulate import make_spec, new_sweep, open_run
-from tuning.controller.sweep_dir.lock import acquire_lock
 
 
 @pytest.fixture(autouse=True)

@@ -7,9 +7,9 @@ import pytest
 
 from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
-from search_spaces.loading.sweep_file import dump_sweep, load_sweep
+from search_spaces.loading.sweep_file import load_sweep
 from tests.results.written import write_checkpoint
-from tests.tuning.simulate import make_spec, outcome
+from tests.tuning.simulate import outcome
 from tests.tuning.sources import session, sweep, warm_start
 from trainables.registry import resolve
 from trainables.runtime.fingerprint import identity
@@ -144,9 +144,3 @@ def test_trial_cache_ignores_records_without_an_identity(first):
     assert read_trial(first.trial("t0000")).identity == ""
     found = collect_findings(first, load_sweep(first.spec).spec)
     assert TrialCache(found).find(read_trial(first.trial("t0000"))) is None
-
-
-def test_spec_file_keeps_the_names_of_source_sweeps(tmp_path):
-    spec = make_spec(**warm_start("first", reuse=True))
-    (tmp_path / "sweep.yaml").write_text(dump_sweep(spec))
-    assert load_sweep(tmp_path / "sweep.yaml").spec == spec

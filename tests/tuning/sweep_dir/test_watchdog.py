@@ -12,10 +12,10 @@ import pytest
 
 from results.paths import SweepPaths
 from results.storage.fault_injection import VARIABLE
+from results.sweep_folder.lock import acquire_lock, current_driver
 from tests.search_spaces.examples import DIGITS
 from tests.tuning.sweep_dir.test_lock import HOLD
 from tuning.controller.events import Interrupt
-from tuning.controller.sweep_dir.lock import acquire_lock, current_driver
 from tuning.controller.sweep_dir.watchdog import Watchdog
 
 ROOT = Path(__file__).parents[3]

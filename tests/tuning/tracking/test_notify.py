@@ -15,6 +15,7 @@ import pytest
 
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, TrialState
+from results.sweep_folder.trust import require_trust
 from results.tracking import Ending
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep, Source
@@ -22,7 +23,6 @@ from search_spaces.redaction import redact
 from tests.tuning.simulate import make_spec
 from tests.tuning.sources import sweep
 from tuning.controller.preflight.checks import preflight
-from tuning.controller.sweep_dir.trust import require_trust
 from tuning.controller.tracking.notify import Notifier
 
 DONE = Ending("FINISHED", {"best_loss": 0.25})

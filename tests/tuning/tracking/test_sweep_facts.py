@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from results.sweep_folder.folder import read_state
 from tests.tuning.simulate import make_spec, new_sweep
-from tuning.controller.sweep_dir.folder import read_state
 from tuning.controller.tracking.sweep_facts import git_tags, sweep_facts
 
 

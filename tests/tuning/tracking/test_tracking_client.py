@@ -17,9 +17,9 @@ import pytest
 from results.paths import SweepPaths
 from results.records.trial import read_reports
 from results.storage.fencing import Fence
+from results.sweep_folder.lock import acquire_lock
 from results.tracking import Ending
 from tests.tuning.simulate import make_spec, new_sweep, open_run, run_sweep
-from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 from tuning.controller.tracking.tracking_client import TrackingClient, prepare_process
 

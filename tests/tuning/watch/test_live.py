@@ -18,12 +18,12 @@ import pytest
 import uvicorn
 
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
+from results.sweep_folder.copies.mirror import RecordMirror, mirror_records
+from results.sweep_folder.lock import acquire_lock
 from tests.browser import Browser
 from tests.tuning.simulate import make_spec, new_sweep, open_run, train
+from tuning.controller.commands import pending_commands
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.commands import pending_commands
-from tuning.controller.sweep_dir.lock import acquire_lock
-from tuning.controller.sweep_dir.record_mirror import RecordMirror, mirror_records
 from tuning.watch.live.app import make_app
 from tuning.watch.live.feed import LocalSource
 from tuning.watch.live.mirrored import MirroredSource

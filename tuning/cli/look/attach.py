@@ -12,9 +12,9 @@ def attach(sweep: Sweep, storage: StorageDir = None) -> None:
 
     Example: tune attach llm
     """
+    from results.sweep_folder.folder import find_sweep, sweep_argument
+    from results.sweep_folder.lock import current_driver
     from tuning.cli.run.live_view import make_view
-    from tuning.controller.sweep_dir.folder import find_sweep, sweep_argument
-    from tuning.controller.sweep_dir.lock import current_driver
     from tuning.watch.follow import Follower
 
     paths = find_sweep(sweep, storage)

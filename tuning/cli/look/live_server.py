@@ -11,9 +11,9 @@ from pathlib import Path
 
 import uvicorn
 
+from results.sweep_folder.folder import find_sweep, named_sweeps, resolve_storage
 from search_spaces.errors import UserError
 from tuning.cli.formatting import echo
-from tuning.controller.sweep_dir.folder import find_sweep, named_sweeps, resolve_storage
 from tuning.watch.live.app import make_app
 from tuning.watch.live.feed import LocalSource, Source
 from tuning.watch.live.mirrored import MirroredSource

@@ -29,8 +29,8 @@ def logs(
 
     Example: tune logs llm t0003 --follow
     """
-    from tuning.controller.sweep_dir.folder import find_sweep, find_trial
-    from tuning.controller.sweep_dir.lock import current_driver
+    from results.sweep_folder.folder import find_sweep, find_trial
+    from results.sweep_folder.lock import current_driver
     from tuning.watch.follow import POLL_S
     from tuning.watch.logs import LogTail
 

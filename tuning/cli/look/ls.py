@@ -40,7 +40,7 @@ def ls(storage: StorageDir = None) -> None:
 
     from results.records.pipeline import pipelines_in
     from results.storage.sharing import is_shared
-    from tuning.controller.sweep_dir.folder import named_sweeps, resolve_storage
+    from results.sweep_folder.folder import named_sweeps, resolve_storage
 
     root = resolve_storage(storage)
     if storage is not None and not root.root.is_dir():
@@ -71,8 +71,8 @@ def ls(storage: StorageDir = None) -> None:
 def _pipeline_row(paths: PipelinePaths) -> list[str]:
     """Its state and its number of stages; the rows of its sweeps follow."""
     from results.records.pipeline import read_stages
+    from results.sweep_folder.lock import current_driver
     from search_spaces.loading.reader import read_file
-    from tuning.controller.sweep_dir.lock import current_driver
 
     names, records = [s["name"] for s in read_file(paths.spec).data["stages"]], read_stages(paths)
     done = sum(name in records.stages and records.stages[name].done for name in names)
@@ -136,7 +136,7 @@ def _sweep_row(found: Integrity) -> list[str]:
 
 def _started(paths: SweepPaths) -> tuple[str, str]:
     """The date of the first session, and who began the sweep."""
-    from tuning.controller.sweep_dir.folder import read_state
+    from results.sweep_folder.folder import read_state
 
     state = read_state(paths)
     began = time.strftime("%Y-%m-%d", time.localtime(state.started[0])) if state.started else "-"
@@ -169,7 +169,7 @@ def _hours(
 
 def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
     """`running`, `done` or `interrupted`; `finished` is a number of trials."""
-    from tuning.controller.sweep_dir.lock import current_driver
+    from results.sweep_folder.lock import current_driver
 
     if current_driver(paths.lock):
         return "running"
@@ -178,7 +178,7 @@ def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
 
 def _has_ended(paths: SweepPaths, spec: SweepSpec, finished: int) -> bool:
     """Whether a session recorded the end, or was killed after a limit was reached."""
-    from tuning.controller.sweep_dir.folder import read_state, total_elapsed_s
+    from results.sweep_folder.folder import read_state, total_elapsed_s
 
     trials, seconds = spec.budget.trials, spec.budget.time
     if read_state(paths).ended or (trials is not None and finished >= trials):

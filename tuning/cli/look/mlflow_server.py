@@ -20,6 +20,7 @@ from results.paths import Storage, SweepPaths
 from results.records.pipeline import outer_storage
 from results.records.spec_file import read_spec
 from results.storage.probe import check_storage
+from results.sweep_folder.folder import read_state, resolve_storage
 from results.tracking import (
     comparison_url,
     curves_url,
@@ -31,7 +32,6 @@ from results.tracking.mlflow.client import connect
 from results.tracking.mlflow.database import sqlite_file
 from search_spaces.errors import UserError
 from tuning.cli.formatting import echo
-from tuning.controller.sweep_dir.folder import read_state, resolve_storage
 from tuning.controller.tracking.observer import default_tracking_uri, experiment_of, tracking_uri
 
 _HOST = "127.0.0.1"

@@ -61,7 +61,7 @@ def monitor(
     """
     from results.paths import Storage
     from results.storage.folder import write_folder
-    from tuning.controller.sweep_dir.folder import resolve_storage
+    from results.sweep_folder.folder import resolve_storage
     from tuning.deploy.monitoring import rendered
 
     times = {

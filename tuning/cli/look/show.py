@@ -49,7 +49,7 @@ def show(
 
     Example: tune show llm t0003
     """
-    from tuning.controller.sweep_dir.folder import find_sweep
+    from results.sweep_folder.folder import find_sweep
     from tuning.pipelines.folder import find_pipeline
 
     if csv:
@@ -70,7 +70,7 @@ def show(
 def _show_csv(paths: SweepPaths, trial: str | None) -> None:
     from results.analysis.metrics_csv import metrics_csv, sweep_csv
     from results.records.trial import read_reports, read_trial, read_trials_with_reports
-    from tuning.controller.sweep_dir.folder import find_trial
+    from results.sweep_folder.folder import find_trial
 
     if trial is None:
         echo(sweep_csv(list(read_trials_with_reports(paths))), nl=False)
@@ -97,7 +97,7 @@ def _watch(lock: Path, draw: Callable[[Any], object], console: Any) -> None:
     from rich.live import Live
     from rich.text import Text
 
-    from tuning.controller.sweep_dir.lock import current_driver
+    from results.sweep_folder.lock import current_driver
 
     page = make_console()  # one of its own: `Live` writes to the other
     with suppress(KeyboardInterrupt), Live(console=console, screen=console.is_terminal) as live:
@@ -156,7 +156,7 @@ def _trials(found: Integrity, spec: SweepSpec) -> Iterator[Trial]:
 
 def _silent_since(paths: SweepPaths, records: Iterable[TrialRecord]) -> float | None:
     """When the last driver was alive, in Unix seconds; None if one is."""
-    from tuning.controller.sweep_dir.lock import current_driver, last_sign_of_life
+    from results.sweep_folder.lock import current_driver, last_sign_of_life
 
     if current_driver(paths.lock):
         return None
@@ -169,9 +169,9 @@ def _state_lines(
     """Progress of a sweep, its driver or why it ended, and the command that continues it."""
     from results.analysis.cost import cost_shares
     from results.records.trial import TrialState
+    from results.sweep_folder.folder import read_state, sweep_argument
+    from results.sweep_folder.lock import current_driver
     from tuning.cli.summary import extension_line
-    from tuning.controller.sweep_dir.folder import read_state, sweep_argument
-    from tuning.controller.sweep_dir.lock import current_driver
 
     finished = sum(e.record.state.finished for e in board)
     paused = sum(e.record.state is TrialState.PAUSED for e in board)
@@ -197,10 +197,10 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     from results.analysis.cost import cost_shares
     from results.checkpoints.commit import damaged_checkpoints
     from results.records.trial import read_reports, read_trial
+    from results.sweep_folder.folder import find_trial
     from tuning.cli.plan.space_table import computed
     from tuning.cli.trials_table import state_cell
     from tuning.controller.attempts import end_silent_attempt
-    from tuning.controller.sweep_dir.folder import find_trial
 
     files = find_trial(paths, trial)
     record = read_trial(files)

@@ -39,10 +39,10 @@ def doctor(
 
     Example: tune doctor search_spaces/llm.yaml --workers 4
     """
+    from results.sweep_folder.folder import resolve_storage
     from search_spaces.errors import UserError
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.ray_tune.cluster import check_cluster_auth
-    from tuning.controller.sweep_dir.folder import resolve_storage
     from tuning.doctor.diagnosis import diagnose
 
     if set_ and file is None:

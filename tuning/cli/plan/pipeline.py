@@ -24,10 +24,10 @@ def plan_pipeline(
     """Print the stages of a pipeline file, what each needs, and what the whole may take."""
     from rich.text import Text
 
+    from results.sweep_folder.folder import resolve_storage
     from search_spaces.pipeline.graph import dependencies
     from search_spaces.pipeline.loading import load_pipeline
     from tuning.controller.ray_tune.cluster import ray_cluster
-    from tuning.controller.sweep_dir.folder import resolve_storage
     from tuning.pipelines.check import check_pipeline
     from tuning.pipelines.folder import find_pipeline
     from tuning.pipelines.keys import stage_keys
@@ -62,10 +62,10 @@ def plan_pipeline(
 def show_pipeline(paths: PipelinePaths, console: Console) -> None:
     """Print the stages of a pipeline: which are complete, and what each put out."""
     from results.records.pipeline import read_stages, stage_state
+    from results.sweep_folder.folder import pipeline_argument
+    from results.sweep_folder.lock import current_driver
     from search_spaces.pipeline.graph import dependencies
     from search_spaces.pipeline.loading import load_pipeline
-    from tuning.controller.sweep_dir.folder import pipeline_argument
-    from tuning.controller.sweep_dir.lock import current_driver
     from tuning.pipelines.winners import winners_by_later_stages
 
     pipeline, records = load_pipeline(paths.spec), read_stages(paths).stages

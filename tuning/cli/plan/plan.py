@@ -62,6 +62,7 @@ def _plan_sweep(
     from rich.text import Text
 
     from results.storage.probe import check_storage
+    from results.sweep_folder.folder import resolve_storage
     from search_spaces.loading.sweep_file import load_sweep
     from trainables.registry import resolve
     from tuning.cli.plan.space_table import rule_lines, space_table
@@ -70,7 +71,6 @@ def _plan_sweep(
     from tuning.controller.ray_tune.cluster import ray_cluster
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import compute_placement
-    from tuning.controller.sweep_dir.folder import resolve_storage
 
     loaded = load_sweep(file, overrides)
     spec = loaded.spec
@@ -130,10 +130,10 @@ def layout_lines(
         storage: of sweeps; None: that of the spec.
         slots: workers that fit the cluster.
     """
+    from results.sweep_folder.folder import resolve_storage
     from tuning.controller.resources.layouts import choice_of, first_fitting, largest_choice
     from tuning.controller.resources.probes import Probes
     from tuning.controller.resources.worker_memory import gib, worker_memory
-    from tuning.controller.sweep_dir.folder import resolve_storage
 
     memory = worker_memory(spec.resources) if spec.resources.chooses_layout else None
     if memory is None:
@@ -161,7 +161,7 @@ def layout_lines(
 
 def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:
     """The trials of other sweeps that the search would learn from, and the mirror."""
-    from tuning.controller.sweep_dir.record_mirror import check_mirror
+    from results.sweep_folder.copies.mirror import check_mirror
     from tuning.controller.sweep_dir.warm_start import describe_source, source_sweeps
 
     sources = source_sweeps(spec, storage or spec.storage)
@@ -171,8 +171,8 @@ def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:
 def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
     """The searcher, the budget, and the disk space that checkpoints need."""
     from results.storage.atomic import free_bytes
+    from results.sweep_folder.folder import resolve_storage
     from tuning.controller.preflight.samples import largest_checkpoint
-    from tuning.controller.sweep_dir.folder import resolve_storage
     from tuning.search.auto_scheduler import choose_scheduler
     from tuning.search.auto_searcher import choose_searcher
 
@@ -215,8 +215,8 @@ def _repeat_lines(spec: SweepSpec) -> list[str]:
 
 def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
     """Time and cost of the sweep, estimated from an earlier sweep of the same file."""
+    from results.sweep_folder.folder import resolve_storage
     from tuning.controller.resources.forecast import earlier_trial_cost, forecast
-    from tuning.controller.sweep_dir.folder import resolve_storage
 
     found = earlier_trial_cost(resolve_storage(storage or spec.storage), spec)
     left = forecast(spec.budget, [], found[1], at_once, prices=spec.prices) if found else None

@@ -35,13 +35,13 @@ def probe(
 
     Example: tune probe search_spaces/llm.yaml --set resources.memory_per_worker=4
     """
+    from results.sweep_folder.folder import resolve_storage
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.preflight.relative_paths import with_absolute_fixed
     from tuning.controller.resources.layouts import largest_choice
     from tuning.controller.resources.worker_memory import worker_memory
     from tuning.controller.sweep_dir.create import with_new_defaults
-    from tuning.controller.sweep_dir.folder import resolve_storage
 
     loaded = load_sweep(file, ["resources.layout=auto", *set_])
     if not loaded.spec.resources.chooses_layout:

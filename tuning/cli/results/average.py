@@ -105,7 +105,7 @@ def average(
     Example: tune average llm --top 5
     """
     from results.records.spec_file import read_spec
-    from tuning.controller.sweep_dir.folder import sweep_argument
+    from results.sweep_folder.folder import sweep_argument
     from tuning.evaluation.average_models import average_models
     from tuning.evaluation.soup_request import ModelChoice, SoupRequest, method_of
 
@@ -137,7 +137,7 @@ def _print_soup(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
 
 def _track(paths: SweepPaths, spec: SweepSpec) -> None:
     """Send the soup to MLflow as a run; if that fails, `tune sync` sends it later."""
-    from tuning.controller.sweep_dir.folder import sweep_argument
+    from results.sweep_folder.folder import sweep_argument
     from tuning.controller.tracking.observer import deliver
 
     if spec.tracking.name == "none":

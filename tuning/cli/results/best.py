@@ -188,7 +188,7 @@ def _print_confirmation(made: Confirmation, say: PrintLine) -> None:
 
 def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
     from results.analysis.winner import describe_winner
-    from tuning.controller.sweep_dir.folder import sweep_argument
+    from results.sweep_folder.folder import sweep_argument
 
     found = describe_winner(paths, spec, choice)
     echo(f"{found['trial']}  {_in_words(found['values'])} at step {found['step']}")

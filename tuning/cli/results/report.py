@@ -37,12 +37,12 @@ def report(
 
     Example: tune report digits --html digits.html
     """
-    from tuning.controller.sweep_dir.folder import find_sweep
+    from results.sweep_folder.sweep_folder import SweepFolder
     from tuning.pipelines.folder import find_pipeline
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
         return _report_pipeline(pipeline, html, accept_damage)
-    paths = intact(find_sweep(sweep, storage, writes=html is None), accept_damage)
+    paths = intact(SweepFolder.open(sweep, storage, writes=html is None).paths, accept_damage)
     _report_sweep(paths, html or paths.report)
 
 
@@ -60,8 +60,8 @@ def _report_pipeline(paths: PipelinePaths, html: Path | None, accept_damage: boo
     """Write the pages of its train stages, and the page that links to them."""
     from results.report.pipeline_page import write_pipeline_report
     from results.storage.links import refuse_outside_links
+    from results.sweep_folder.lock import current_driver
     from search_spaces.pipeline.loading import load_pipeline
-    from tuning.controller.sweep_dir.lock import current_driver
     from tuning.pipelines.tracking import read_data
 
     refuse_outside_links(paths.root)

@@ -28,7 +28,7 @@ def reproduce(
     """
     from results.records.spec_file import read_spec
     from results.records.trial import read_trial
-    from tuning.controller.sweep_dir.folder import find_trial
+    from results.sweep_folder.folder import find_trial
     from tuning.evaluation.reproduce import reproduce as run_again
 
     paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)

@@ -39,13 +39,13 @@ def backup(
     """
     from results.records.integrity import check_records
     from tuning.cli.formatting import size
-    from tuning.controller.backup import back_up, back_up_pipeline
+    from tuning.controller.backup import back_up
     from tuning.pipelines.folder import find_pipeline
 
     kept = {"newest": keep_last, "best": keep_best, "keep": backups}
     if (pipeline := find_pipeline(sweep, storage)) is not None:
         name, damaged = pipeline.name, False
-        taken = back_up_pipeline(pipeline, target, **kept)
+        taken = back_up(pipeline, target, **kept)
     else:
         paths = trusted_sweep(sweep, storage, trust)
         name, damaged = paths.name, print_damage(check_records(paths))
@@ -82,8 +82,8 @@ def restore(
     Example: tune restore s3://bucket/backups/llm
     """
     from results.records.pipeline import PipelinePaths
+    from results.sweep_folder.folder import pipeline_argument, sweep_argument
     from tuning.controller.backup import restore_backup, restore_tracking
-    from tuning.controller.sweep_dir.folder import pipeline_argument, sweep_argument
 
     paths, found, left_out = restore_backup(source, storage, at)
     echo(f"{paths.root}  restored from backup {found.label}: {len(found.files)} files")

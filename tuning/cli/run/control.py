@@ -25,10 +25,10 @@ def add(
 
     Example: tune add llm learning_rate=3e-4 beta2=0.98
     """
-    from tuning.controller.sweep_dir.commands import add_configuration
-    from tuning.controller.sweep_dir.folder import find_sweep
+    from results.sweep_folder.sweep_folder import SweepFolder
+    from tuning.controller.commands import add_configuration
 
-    echo(add_configuration(find_sweep(sweep, storage, writes=True), values))
+    echo(add_configuration(SweepFolder.open(sweep, storage, writes=True).paths, values))
 
 
 def stop(
@@ -48,14 +48,14 @@ def stop(
 
     Example: tune stop llm t0003
     """
-    from tuning.controller.sweep_dir.commands import stop_trials
-    from tuning.controller.sweep_dir.folder import find_sweep
+    from results.sweep_folder.sweep_folder import SweepFolder
+    from tuning.controller.commands import stop_trials
     from tuning.pipelines.control import stop_pipeline
     from tuning.pipelines.folder import find_pipeline
 
     if trial is None and (pipeline := find_pipeline(sweep, storage)) is not None:
         return echo(stop_pipeline(pipeline))
-    echo(stop_trials(find_sweep(sweep, storage, writes=True), trial))
+    echo(stop_trials(SweepFolder.open(sweep, storage, writes=True).paths, trial))
 
 
 def pause(sweep: Sweep, storage: StorageDir = None) -> None:
@@ -63,11 +63,11 @@ def pause(sweep: Sweep, storage: StorageDir = None) -> None:
 
     Example: tune pause llm
     """
-    from tuning.controller.sweep_dir.commands import pause_session
-    from tuning.controller.sweep_dir.folder import find_sweep
+    from results.sweep_folder.sweep_folder import SweepFolder
+    from tuning.controller.commands import pause_session
     from tuning.pipelines.control import pause_pipeline
     from tuning.pipelines.folder import find_pipeline
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
         return echo(pause_pipeline(pipeline))
-    echo(pause_session(find_sweep(sweep, storage, writes=True)))
+    echo(pause_session(SweepFolder.open(sweep, storage, writes=True).paths))

@@ -33,8 +33,8 @@ def run_detached(
         typer.Exit: the session ended at once; its output was printed.
     """
     from results.records.pipeline import PipelinePaths
+    from results.sweep_folder.folder import pipeline_argument, sweep_argument
     from tuning.controller.ray_tune.cluster import check_cluster_auth, require_answer
-    from tuning.controller.sweep_dir.folder import pipeline_argument, sweep_argument
     from tuning.watch.background import BackgroundSession
 
     check_cluster_auth(address, insecure)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import shlex
 import subprocess
 
+from results.sweep_folder.folder import sweep_argument
 from results.tracking import Ending
 from tuning.controller.events import SessionStart, SweepEvents
-from tuning.controller.sweep_dir.folder import sweep_argument
 
 _SCRIPT = 'read _ || echo "$0" >&2'  # the pipe is closed without a line: the driver is dead
 

@@ -93,8 +93,8 @@ def run(
 def _pipeline_folder(
     file: Path, overrides: Sequence[str], name: str | None, storage: str | None
 ) -> str:
+    from results.sweep_folder.folder import resolve_storage
     from search_spaces.pipeline.loading import load_pipeline
-    from tuning.controller.sweep_dir.folder import resolve_storage
 
     return str(resolve_storage(storage).root / (name or load_pipeline(file, overrides).name))
 
@@ -102,8 +102,8 @@ def _pipeline_folder(
 def _wait_for_its_driver(found: str) -> None:
     """Wait until it is known whether another machine runs a sweep or pipeline, by its place."""
     from results.paths import SweepPaths
-    from tuning.controller.sweep_dir.lock import wait_for_sign_of_life
-    from tuning.controller.sweep_dir.record_mirror import wait_for_mirrors_driver
+    from results.sweep_folder.copies.mirror import wait_for_mirrors_driver
+    from results.sweep_folder.lock import wait_for_sign_of_life
 
     if "://" in found:
         return wait_for_mirrors_driver(found, echo)
@@ -115,10 +115,10 @@ def _begun(
 ) -> tuple[str, str | None]:
     """The name of the file's sweep, and where it is if it has begun."""
     from tuning import api
-    from tuning.controller.sweep_dir.begun import changed_keys, find_begun
+    from tuning.controller.sweep_dir.create import changed_keys, find_existing
 
     loaded = api.load(file, overrides)
-    found = find_begun(loaded, name, storage)
+    found = find_existing(loaded, name, storage)
     if found is not None and "://" not in found and (changed := changed_keys(found, loaded)):
         echo(
             f"{file}: differs from the sweep that has begun in {', '.join(changed)}; it continues"
@@ -199,7 +199,7 @@ def _resume_of(
 
 def _own(pipeline: PipelinePaths, trust: bool) -> PipelinePaths:
     """A pipeline that no process runs, and that is trusted."""
-    from tuning.controller.sweep_dir.lock import refuse_if_driven
+    from results.sweep_folder.lock import refuse_if_driven
     from tuning.pipelines.folder import require_own
 
     refuse_if_driven(pipeline.lock)

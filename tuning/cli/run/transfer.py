@@ -25,7 +25,7 @@ def sync(sweep: Sweep, trust: Trust = False, storage: StorageDir = None) -> None
 
     Example: tune sync llm
     """
-    from tuning.controller.sweep_dir.folder import sweep_argument
+    from results.sweep_folder.folder import sweep_argument
     from tuning.pipelines.folder import find_pipeline
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
@@ -42,7 +42,7 @@ def _sync_sweep(paths: SweepPaths) -> bool:
     """Deliver a sweep; returns whether records of it are damaged."""
     from results.records.integrity import check_records
     from results.records.spec_file import read_spec
-    from tuning.controller.sweep_dir.folder import sweep_argument
+    from results.sweep_folder.folder import sweep_argument
     from tuning.controller.tracking.observer import deliver
 
     spec = read_spec(paths)
@@ -56,8 +56,8 @@ def _sync_sweep(paths: SweepPaths) -> bool:
 
 def _sync_pipeline(paths: PipelinePaths, trust: bool) -> bool:
     """Deliver the tracked stages of a pipeline, then the pipeline's own runs."""
+    from results.sweep_folder.lock import acquire_lock
     from search_spaces.pipeline.loading import load_pipeline
-    from tuning.controller.sweep_dir.lock import acquire_lock
     from tuning.pipelines.tracking import deliver_pipeline, tracked_stages
 
     with acquire_lock(paths.lock) as fence:
@@ -85,9 +85,9 @@ def fetch(
     Example: tune fetch llm t0012
     """
     from results.records.trial import read_trial, read_trials
-    from tuning.controller.sweep_dir.folder import find_trial
-    from tuning.controller.sweep_dir.lock import acquire_lock
-    from tuning.controller.sweep_dir.restore import fetch_checkpoints
+    from results.sweep_folder.copies.restore import fetch_checkpoints
+    from results.sweep_folder.folder import find_trial
+    from results.sweep_folder.lock import acquire_lock
 
     paths = trusted_sweep(sweep, storage, trust)
     named = [read_trial(find_trial(paths, trial)) for trial in trials or ()]

@@ -23,7 +23,7 @@ def queue(storage: StorageDir = None) -> None:
     """
     from rich.table import Table
 
-    from tuning.controller.sweep_dir.folder import resolve_storage
+    from results.sweep_folder.folder import resolve_storage
     from tuning.submit.jobs import own_note
 
     table, problems = Table(box=None, pad_edge=False, header_style="bold"), list[str]()
@@ -55,7 +55,7 @@ def _submitted(root: Storage) -> Iterator[tuple[str, SweepPaths]]:
     """Sweeps and pipelines with a job, by name; its files have the names of those of a sweep."""
     from results.paths import SweepPaths
     from results.records.pipeline import pipelines_in
-    from tuning.controller.sweep_dir.folder import named_sweeps
+    from results.sweep_folder.folder import named_sweeps
 
     pipelines = ((found.name, SweepPaths(found.root)) for found in pipelines_in(root))
     yield from (one for one in chain(pipelines, named_sweeps(root)) if one[1].job.exists())
@@ -83,7 +83,7 @@ def cancel(sweep: Sweep, storage: StorageDir = None) -> None:
     Example: tune cancel llm
     """
     from results.paths import SweepPaths
-    from tuning.controller.sweep_dir.folder import find_sweep, sweep_argument
+    from results.sweep_folder.folder import find_sweep, sweep_argument
     from tuning.pipelines.folder import find_pipeline
     from tuning.submit.jobs import own_note
 

@@ -51,8 +51,8 @@ def submit(
 
     Example: tune submit search_spaces/llm.yaml --to slurm --with partition=low --with time=8:00:00
     """
+    from results.sweep_folder.folder import sweep_argument
     from tuning.controller.sweep_dir.create import discard_empty_sweep
-    from tuning.controller.sweep_dir.folder import sweep_argument
     from tuning.submit.engine import ENGINES, Job, make_engine
     from tuning.submit.jobs import run_command, submit_job
 
@@ -101,12 +101,12 @@ class _Sweep:
             shared: whether the sweep will run in this folder, not in one of another machine.
         """
         from results.paths import SweepPaths
+        from results.sweep_folder.copies.restore import restore_sweep
         from tuning import api
-        from tuning.controller.sweep_dir.begun import find_begun
-        from tuning.controller.sweep_dir.restore import restore_sweep
+        from tuning.controller.sweep_dir.create import find_existing
 
         [loaded] = self.sweeps
-        found = find_begun(loaded, None, storage)
+        found = find_existing(loaded, None, storage)
         if found is None or ("://" in found and not shared):
             return api.create(loaded, name=loaded.spec.name, storage=storage), False
         return restore_sweep(found, storage) if "://" in found else SweepPaths(Path(found)), True
@@ -124,7 +124,7 @@ class _Pipeline:
         """The same; files of a job have the names and the content of those of a sweep."""
         from results.paths import SweepPaths
         from results.records.pipeline import PipelinePaths
-        from tuning.controller.sweep_dir.folder import resolve_storage
+        from results.sweep_folder.folder import resolve_storage
         from tuning.pipelines.run import create_pipeline
 
         begun = PipelinePaths(resolve_storage(storage).root / self.name).is_pipeline

@@ -15,8 +15,11 @@ from pathlib import Path
 from results.paths import SweepPaths
 from results.records.record_log import write_logged
 from results.records.spec_file import is_damaged, read_spec
-from results.records.trial import TrialRecord, TrialState, read_trials, write_trial
+from results.records.trial import TrialState, read_trials, write_trial
 from results.storage.atomic import fsync_dir, write_atomic
+from results.sweep_folder.folder import sign_state, total_elapsed_s
+from results.sweep_folder.lock import acquire_lock
+from results.sweep_folder.repair import verify_records
 from search_spaces.checksum import CHECKSUM_PREFIX, add_yaml_checksum
 from search_spaces.errors import UserError, first_few
 from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep, load_sweep
@@ -24,10 +27,7 @@ from search_spaces.spec.base import parse_duration
 from search_spaces.spec.sweep import SweepSpec
 from trainables.user_code.loader import canonical
 from tuning.controller.preflight.checks import preflight
-from tuning.controller.sweep_dir.folder import sign_state, total_elapsed_s
-from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.moved_project import Move, find_move
-from tuning.controller.sweep_dir.repair import verify_records
 from tuning.controller.sweep_dir.warm_start import source_sweeps
 from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
 from tuning.search.compatibility import compatible_params
@@ -129,10 +129,15 @@ def amend_sweep(
         if retry_failed and not failed:
             raise UserError(f"--retry-failed: no trial of {paths.name} can be tried again")
         _replace_spec(paths, old, loaded, rebuild_study=retry_failed)
-        reopened = _reopen(paths, failed) if retry_failed else ()
+        reopened = failed if retry_failed else []
+        for record in reopened:  # they run again
+            update = {"state": TrialState.PENDING, "reason": "", "end_step": None}
+            write_trial(paths.trial(record.id), record.model_copy(update=update))
         budget = None if trials is None else loaded.spec.budget.trials
         moved = "" if move is None else str(move)
-        return Amendment(texts, excluded, len(records), budget, reopened, moved)
+        return Amendment(
+            texts, excluded, len(records), budget, tuple(r.id for r in reopened), moved
+        )
 
 
 def _move(paths: SweepPaths, move: Move) -> None:
@@ -155,14 +160,6 @@ def _changed_file(paths: SweepPaths, old: SweepSpec, overrides: Sequence[str]) -
         return loaded
     functions = loaded.spec.user_code.mapped(canonical)
     return replace(loaded, spec=loaded.spec.model_copy(update={"user_code": functions}))
-
-
-def _reopen(paths: SweepPaths, failed: Sequence[TrialRecord]) -> tuple[str, ...]:
-    """Let failed trials run again; returns their ids."""
-    for record in failed:
-        update = {"state": TrialState.PENDING, "reason": "", "end_step": None}
-        write_trial(paths.trial(record.id), record.model_copy(update=update))
-    return tuple(r.id for r in failed)
 
 
 def _budget_overrides(

@@ -1,4 +1,4 @@
-"""Creates the folders of new sweeps."""
+"""Creates the folders of new sweeps, and finds those that a file has begun already."""
 
 from __future__ import annotations
 
@@ -12,22 +12,29 @@ from typing import Annotated, Any
 from pydantic import TypeAdapter, ValidationError
 
 from results.paths import Storage, SweepPaths
+from results.records.spec_file import read_spec
 from results.storage.atomic import write_atomic
+from results.storage.object_store import open_object_store
 from results.storage.probe import check_storage
 from results.storage.sharing import use_modes_of
+from results.sweep_folder.copies.mirror import RECORDS
+from results.sweep_folder.folder import SweepState, this_person, write_state
+from results.sweep_folder.identity import identity, sign, user_key
+from results.sweep_folder.lock import current_driver
 from search_spaces.checksum import add_yaml_checksum
 from search_spaces.errors import UserError
 from search_spaces.loading.explain import rule
 from search_spaces.loading.sweep_file import LoadedSweep, dump_sweep
 from search_spaces.nested import show
+from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from trainables.user_code.loader import canonical
 from tuning.controller.preflight.relative_paths import with_absolute_fixed
-from tuning.controller.sweep_dir.folder import SweepState, this_person, write_state
-from tuning.controller.sweep_dir.identity import identity, sign, user_key
-from tuning.controller.sweep_dir.lock import current_driver
 from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
+
+_OWN_KEYS = ("name", "named", "user_code")
+"""A folder has its own name, and its own copies of code."""
 
 
 def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepPaths:
@@ -89,6 +96,38 @@ def _make_folder(folder: Path) -> bool:
             "choose another with --storage DIR"
         ) from e
     return True
+
+
+def find_existing(loaded: LoadedSweep, name: str | None, storage: str | None) -> str | None:
+    """Where `tune resume` finds the sweep of a file.
+
+    Args:
+        name, storage: as for `create_sweep`; a sweep with a number behind its name is another one.
+
+    Returns:
+        Its folder; its address in object storage, if only that is left; None: it has not begun.
+
+    Raises:
+        UserError: the object storage cannot be reached.
+    """
+    name, mirror = name or loaded.spec.name, loaded.spec.checkpoint.mirror
+    root = Path(storage or loaded.spec.storage).expanduser().resolve()
+    if (paths := Storage(root).sweep(name)).is_sweep:
+        return str(paths.root)
+    if mirror is None:
+        return None
+    plain, mark, options = expand_now("checkpoint.mirror", mirror).partition("?")
+    address = f"{plain.rstrip('/')}/{name}{mark}{options}"
+    objects = open_object_store(address)
+    with objects.explained():
+        return address if "sweep.yaml" in objects.sizes(RECORDS) else None
+
+
+def changed_keys(folder: str, loaded: LoadedSweep) -> list[str]:
+    """Top-level keys in which a file differs from the sweep that it has begun."""
+    theirs, ours = read_spec(SweepPaths(Path(folder))), with_scheduler(frozen_spec(loaded))
+    keys = [key for key in SweepSpec.model_fields if key not in _OWN_KEYS]
+    return [key for key in keys if getattr(theirs, key) != getattr(ours, key)]
 
 
 def discard_empty_sweep(paths: SweepPaths) -> None:

@@ -7,7 +7,7 @@ only if its digests are those of the code that the trials ran.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
@@ -81,7 +81,8 @@ def find_move(
         moves = iter([_move_of(lost[0], Path(named))])
     else:
         moves = _places(lost[0], [Path.cwd(), *paths.root.parents])
-    move = next((m for m in moves if m and _is_same(paths, m.spec(spec))), None)
+    ran = [one.source for one in environment.read_some(paths, read_trials(paths))]
+    move = next((m for m in moves if m and (not ran or _source(m.spec(spec)) in ran)), None)
     return move, [text for text in overrides if move is None or text not in given]
 
 
@@ -105,15 +106,9 @@ def _places(file: Path, folders: Sequence[Path]) -> Iterator[Move]:
         yield from (Move(file.parents[depth - 1], folder) for folder in found)
 
 
-def _is_same(paths: SweepPaths, spec: SweepSpec) -> bool:
-    """Whether the code of a spec is that which the trials ran; also if none has run."""
-    ran = environment.read_some(paths, read_trials(paths))
-    return not ran or dict(_source(spec)) in [one.source for one in ran]
-
-
-def _source(spec: SweepSpec) -> Mapping[str, str]:
+def _source(spec: SweepSpec) -> dict[str, str]:
     """Digests of the files of a spec's code, of which none is imported; empty if it is missing."""
     if spec.named is None:
-        return resolve(spec.trainable).source()  # of a command
+        return dict(resolve(spec.trainable).source())  # of a command
     file = Path(spec.named.rpartition(":")[0])
-    return source_digests(file, file.parent) if file.is_file() else {}
+    return dict(source_digests(file, file.parent)) if file.is_file() else {}

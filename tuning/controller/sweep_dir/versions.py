@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from results.paths import SweepPaths
 from results.records import environment
-from results.records.environment import Environment
 from results.records.trial import TrialRecord
 from trainables.runtime.provenance import library_versions
 
@@ -15,19 +14,13 @@ def version_changes(paths: SweepPaths, records: dict[str, TrialRecord]) -> list[
     A resume works with any version, because it reads files and no pickles. But under another
     version of PyTorch the rest of a curve may differ in its last bits.
     """
-    ran = _newest_environment(paths, records)
-    if ran is None:
+    attempts = ((a.started, r.id, a.number) for r in records.values() for a in r.attempts)
+    newest_first = sorted(attempts, reverse=True)
+    known = (environment.read(paths.trial(trial), number) for _, trial, number in newest_first)
+    if (ran := next(filter(None, known), None)) is None:
         return []
     now = ran.model_copy(update={"versions": dict(library_versions())})
     return [
         f"other {line}; trials continue, and may differ in the last bits"
         for line in environment.differences(ran, now)
     ]
-
-
-def _newest_environment(paths: SweepPaths, records: dict[str, TrialRecord]) -> Environment | None:
-    attempts = [(a.started, r.id, a.number) for r in records.values() for a in r.attempts]
-    for _, trial_id, number in sorted(attempts, reverse=True):
-        if (found := environment.read(paths.trial(trial_id), number)) is not None:
-            return found
-    return None

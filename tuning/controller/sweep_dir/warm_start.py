@@ -19,11 +19,11 @@ from results.records.integrity import check_records
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, TrialState, read_reports, read_trials
 from results.storage.atomic import write_atomic
+from results.sweep_folder.folder import find_sweep
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 from search_spaces.spec.objectives import Objective
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import find_sweep
 from tuning.search.compatibility import params_in_space
 from tuning.search.transfer.findings import Finding
 

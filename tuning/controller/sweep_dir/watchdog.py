@@ -10,9 +10,9 @@ from typing import Self
 
 from results.paths import SweepPaths
 from results.storage.atomic import open_private
+from results.sweep_folder.folder import sweep_argument
+from results.sweep_folder.lock import release_lock, this_process
 from tuning.controller.events import Interrupt, in_time
-from tuning.controller.sweep_dir.folder import sweep_argument
-from tuning.controller.sweep_dir.lock import release_lock, this_process
 
 LOOP_S = 60.0
 """Longest time between two steps of the driver's loop."""

@@ -11,6 +11,8 @@ from results.paths import Storage, SweepPaths
 from results.records.pipeline import outer_storage, pipeline_of
 from results.records.trial import Report, TrialRecord
 from results.storage.fencing import Fence
+from results.sweep_folder.folder import separate_copy
+from results.sweep_folder.lock import acquire_lock
 from results.tracking import Delivery, Ending, NullTracker, Tracker, mlflow_tracker
 from results.tracking.mlflow.database import sqlite_uri
 from results.tracking.winner import no_winner, read_winner
@@ -18,8 +20,6 @@ from search_spaces.redaction import redact
 from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.events import SweepEvents
-from tuning.controller.sweep_dir.folder import separate_copy
-from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.tracking.tracking_client import (
     START_DELAY_S,
     TrackingClient,

@@ -8,12 +8,12 @@ from typing import Any
 
 from results.paths import SweepPaths
 from results.records.pipeline import original_of, pipeline_of, read_stages
+from results.sweep_folder.folder import read_state, sweep_argument
 from results.tracking import PipelineFacts, SweepFacts
 from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import code_folder
 from trainables.runtime.provenance import library_versions
-from tuning.controller.sweep_dir.folder import read_state, sweep_argument
 
 _GIT_S = 10.0
 

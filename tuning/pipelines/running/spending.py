@@ -10,10 +10,10 @@ from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths, read_stages
 from results.records.spec_file import read_spec
 from results.records.trial import read_trials
+from results.sweep_folder.folder import session_times
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.pipeline.loading import LoadedPipeline
-from tuning.controller.sweep_dir.folder import session_times
 from tuning.pipelines.base import Surroundings
 
 _KEYS = ("trials", "time", "cpu_hours", "gpu_hours", "cost")

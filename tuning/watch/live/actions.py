@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from results.paths import SweepPaths
 from results.storage.links import refuse_outside_links
+from results.sweep_folder.lock import current_driver
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.commands import add_configuration, pause_session, stop_trials
-from tuning.controller.sweep_dir.lock import current_driver
+from tuning.controller.commands import add_configuration, pause_session, stop_trials
 from tuning.watch.background import BackgroundSession
 
 

@@ -27,8 +27,8 @@ from starlette.responses import (
 from starlette.routing import Route
 
 from results.report.page import asset
+from results.sweep_folder.folder import find_trial
 from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.folder import find_trial
 from tuning.watch.live.actions import ACTIONS
 from tuning.watch.live.feed import POLL_S, Feed, Source
 from tuning.watch.live.guard import Guard

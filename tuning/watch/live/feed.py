@@ -23,11 +23,11 @@ from results.report.page import PageSection
 from results.report.sweep_data import SweepData, assemble, read_phases
 from results.report.sweep_page import lead, sections, winner
 from results.report.time_units import unit_for
+from results.sweep_folder.folder import total_elapsed_s
+from results.sweep_folder.lock import current_driver
 from search_spaces.errors import UserError
+from tuning.controller.commands import pending_commands
 from tuning.controller.resources.forecast import forecast, mean_trial_cost
-from tuning.controller.sweep_dir.commands import pending_commands
-from tuning.controller.sweep_dir.folder import total_elapsed_s
-from tuning.controller.sweep_dir.lock import current_driver
 from tuning.search.importance import with_importances
 from tuning.watch.follow import RecordReader
 from tuning.watch.searched import with_search

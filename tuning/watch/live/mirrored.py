@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from results.paths import SweepPaths
-from results.storage.object_store import explain_storage_error, open_object_store
-from search_spaces.errors import UserError
-from tuning.controller.sweep_dir.record_mirror import PERIOD_S, RECORDS, has_driver
-from tuning.controller.sweep_dir.restore import fetch_record
+from results.storage.object_store import open_object_store
+from results.sweep_folder.copies.mirror import PERIOD_S, has_driver
+from results.sweep_folder.copies.restore import fetch_records, mirrored_records
 
-_THREADS = 8
 _REFRESH_S = PERIOD_S / 2
 _REPLACED = ("trial.json", "state.json")
 """Files that may change without another size."""
@@ -40,21 +37,15 @@ class MirroredSource:
         self._next = 0.0
         self._driver: str | None = None
         self.refresh()
-        if not self.paths.is_sweep:
-            raise UserError(
-                f"{self._objects.address}: holds no sweep; the address of a sweep is MIRROR/NAME"
-            )
 
     def refresh(self) -> None:
         """Fetch what is new, if the mirror may have something new."""
         if time.monotonic() < self._next:
             return
-        try:
+        with self._objects.explained(files=False):
             before = self._driver
             self._driver = "a driver" if has_driver(self._objects) else None
             self._fetch(always=bool(before or self._driver))
-        except OSError as e:
-            raise explain_storage_error(self._objects, e) from e
         self._next = time.monotonic() + _REFRESH_S
 
     def driver(self) -> str | None:
@@ -62,16 +53,14 @@ class MirroredSource:
         return self._driver and f"{self._driver} on another machine"
 
     def _fetch(self, always: bool) -> None:
-        found = self._objects.sizes(RECORDS)
-        old = self._sizes
+        sizes, before = mirrored_records(self._objects), self._sizes
         keys = [
             key
-            for key, size in found.items()
-            if old.get(key) != size or (always and key.endswith(_REPLACED))
+            for key, size in sizes.items()
+            if before.get(key) != size or (always and key.endswith(_REPLACED))
         ]
         # a record after its reports, as the mirror has them: it says how many there are
-        records = [key for key in keys if key.endswith("trial.json")]
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for part in ([key for key in keys if key not in set(records)], records):
-                list(pool.map(lambda key: fetch_record(self._objects, key, self.paths.root), part))
-        self._sizes = found
+        records = {key for key in keys if key.endswith("trial.json")}
+        for part in ([key for key in keys if key not in records], records):
+            fetch_records(self._objects, part, self.paths.root)
+        self._sizes = sizes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -18,15 +18,16 @@ from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import TrialState, read_reports, read_trial, read_trials, write_trial
 from results.storage.atomic import write_atomic
-from results.storage.fencing import Fence
 from results.storage.sharing import use_modes_of
+from results.sweep_folder.folder import find_trial, record_end, sweep_argument
+from results.sweep_folder.lock import acquire_lock, current_driver
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 from search_spaces.loading.overrides import parse
-from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import find_trial, record_end, sweep_argument
-from tuning.controller.sweep_dir.lock import acquire_lock, current_driver
 from tuning.search.compatibility import check_params
+
+if TYPE_CHECKING:
+    from tuning.controller.sweep import SweepController
 
 POLL_S = 0.5
 
@@ -141,39 +142,13 @@ def _stop_trial(paths: SweepPaths, trial_id: str) -> bool:
     return True
 
 
-class CommandTarget(Protocol):
-    """A running sweep, as commands see it.
-
-    Attributes:
-        spec, paths: of the sweep.
-        problem: one line for the summary of the session.
-    """
-
-    spec: SweepSpec
-    paths: SweepPaths
-    problem: str | None
-
-    @property
-    def fence(self) -> Fence:
-        """Checked before a command is carried out."""
-
-    def add(self, params: dict[str, object], tag: str) -> None:
-        """Queue a configuration, once for each tag."""
-
-    def stop(self, trial_id: str | None) -> bool:
-        """Stop a trial, or all; False while a running trial has not reported yet."""
-
-    def interrupt(self) -> None:
-        """End the session."""
-
-
 class CommandHandler:
     """Carries out a sweep's commands in the driver, between events.
 
     Call it often: it reads the inbox every `POLL_S` seconds.
     """
 
-    def __init__(self, run: CommandTarget) -> None:
+    def __init__(self, run: SweepController) -> None:
         self._run = run
         self._next = 0.0
 

@@ -135,12 +135,9 @@ class TrialMirror:
         Returns:
             The step that was fetched; None if there is no newer one.
         """
-        for checkpoint in reversed(self._checkpoints(self._objects.sizes(""))):
-            if checkpoint.step <= newer_than:
-                return None
-            if self._is_known(checkpoint) and self._try_fetch(checkpoint, paths):
-                return checkpoint.step
-        return None
+        newer = (c for c in reversed(self._checkpoints()) if c.step > newer_than)
+        known = filter(self._is_known, newer)
+        return next((c.step for c in known if self._try_fetch(c, paths)), None)
 
     def discard_unknown(self) -> None:
         """Delete checkpoints of attempts that this driver's records do not have.
@@ -151,7 +148,7 @@ class TrialMirror:
         Raises:
             OwnershipTakenError: another driver owns the sweep.
         """
-        unknown = [c for c in self._checkpoints(self._objects.sizes("")) if not self._is_known(c)]
+        unknown = [c for c in self._checkpoints() if not self._is_known(c)]
         if unknown:
             check_owner(self._sweep, self._token)
         for checkpoint in unknown:
@@ -159,8 +156,7 @@ class TrialMirror:
 
     def merge_reports(self, paths: TrialPaths) -> None:
         """Add the reports that were sent with the newest checkpoint to the trial's folder."""
-        known = [c for c in self._checkpoints(self._objects.sizes("")) if self._is_known(c)]
-        if known:
+        if known := list(filter(self._is_known, self._checkpoints())):
             self._merge(known[-1], paths)
 
     def _is_known(self, checkpoint: MirroredCheckpoint) -> bool:
@@ -196,9 +192,10 @@ class TrialMirror:
                 if (report.get("step"), report.get("attempt")) not in known:
                     append_line(paths.reports, line.decode())
 
-    def _checkpoints(self, found: Collection[str]) -> list[MirroredCheckpoint]:
-        """Checkpoints that have a manifest, the newest last."""
-        names = (key.partition("/") for key in found)
+    def _checkpoints(self, found: Collection[str] | None = None) -> list[MirroredCheckpoint]:
+        """Checkpoints that have a manifest, the newest last; default: of all keys."""
+        keys = self._objects.sizes("") if found is None else found
+        names = (key.partition("/") for key in keys)
         matches = (_NAME.fullmatch(name) for name, _, file in names if file == MANIFEST)
         return sorted(MirroredCheckpoint(int(m[1]), int(m[2]), m[3]) for m in matches if m)
 

@@ -79,10 +79,15 @@ def _write_lock(lock: Path, held: dict[str, Any]) -> None:
 
 def current_driver(lock: Path) -> str | None:
     """The driver that runs the sweep now, as "process 12 on host"; None if there is none."""
+    held = _living_driver(lock)
+    return f"process {held['pid']} on {held['host']}" if held else None
+
+
+def _living_driver(lock: Path, now: Callable[[], float] = time.time) -> dict[str, Any] | None:
+    """The content of a lock, if its driver is alive; `now` is the clock of its heartbeats."""
     held = read_lock(lock)
-    if held is None or not is_driver_alive(held, lambda: time.time() - lock.stat().st_mtime):
-        return None
-    return f"process {held['pid']} on {held['host']}"
+    alive = held and is_driver_alive(held, lambda: now() - lock.stat().st_mtime)
+    return held if alive else None
 
 
 def wait_for_sign_of_life(lock: Path, say: Callable[[str], None]) -> None:
@@ -97,9 +102,36 @@ def wait_for_sign_of_life(lock: Path, say: Callable[[str], None]) -> None:
     held = read_lock(lock)
     if held is None or _is_here(held) or (driver := current_driver(lock)) is None:
         return
-    say(f"{driver} drove it; waiting for a heartbeat, {STALE_S:.0f} s at most")
-    first = lock.stat().st_mtime
-    while current_driver(lock) == driver and lock.stat().st_mtime == first:
+    wait_for_heartbeat(
+        f"{driver} drove it",
+        lambda: current_driver(lock) == driver,
+        lambda: lock.stat().st_mtime,
+        STALE_S,
+        say,
+    )
+
+
+def wait_for_heartbeat(
+    who: str,
+    is_alive: Callable[[], bool],
+    last_beat: Callable[[], float | None],
+    limit_s: float,
+    say: Callable[[str], None],
+) -> None:
+    """Wait for another heartbeat of a driver, as long as it may be alive.
+
+    Args:
+        who: the driver, in words.
+        is_alive: whether the same driver still counts as alive.
+        last_beat: time of its last heartbeat, by any clock.
+        limit_s: seconds after which it counts as dead.
+        say: gets a line.
+    """
+    if not is_alive():
+        return
+    say(f"{who}; waiting for a heartbeat, {limit_s:.0f} s at most")
+    first = last_beat()
+    while is_alive() and last_beat() == first:
         time.sleep(1.0)
 
 
@@ -112,17 +144,8 @@ def last_sign_of_life(paths: SweepPaths, trials: Iterable[str]) -> float:
 
 
 def refuse_if_driven(lock: Path, now: Callable[[], float] = time.time) -> None:
-    """Check that no driver runs the sweep now.
-
-    Args:
-        lock: of the sweep.
-        now: Unix seconds by the clock that heartbeats are compared with.
-
-    Raises:
-        UserError: a driver runs it.
-    """
-    held = read_lock(lock)
-    if held is not None and is_driver_alive(held, lambda: now() - lock.stat().st_mtime):
+    """Raise `UserError` if a driver runs the sweep now, by the clock of its heartbeats."""
+    if held := _living_driver(lock, now):
         raise UserError(
             f"{lock.parent}: driven by process {held['pid']} on {held['host']}; "
             f"wait for it, or end it (kill -INT {held['pid']}) and try again"
@@ -136,8 +159,7 @@ def _next_fencing_number(lock: Path, guard: Path) -> int:
         return guard.stat().st_mtime
 
     refuse_if_driven(lock, now)
-    held = read_lock(lock)
-    return 1 if held is None else int(held["fence"]) + 1
+    return 1 + int((read_lock(lock) or {"fence": 0})["fence"])
 
 
 def this_process() -> dict[str, Any]:

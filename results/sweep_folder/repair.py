@@ -11,6 +11,7 @@ import re
 import time
 import uuid
 from collections import defaultdict
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -29,16 +30,15 @@ from results.records.trial import (
     write_trial,
 )
 from results.storage.atomic import quarantine_file, write_atomic
+from results.sweep_folder.folder import SweepState, read_state, write_state
 from results.trial_paths import TrialPaths
 from search_spaces.checksum import json_matches_checksum
-from search_spaces.errors import UserError, first_few
+from search_spaces.errors import UserError
 from search_spaces.files import read_regular
-from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
-from tuning.search.seeds import derive_seed
-from tuning.search.study.study import SweepStudy
 
-_ATTEMPT, _TRIAL = re.compile(r"attempt_(\d+)"), re.compile(r"t(\d{4,})")
+_TRIAL = re.compile(r"t\d{4,}")
+Recover = Callable[[int], TrialRecord | None]
+"""Makes the record of a trial from the study, by its number; None if the study lacks it too."""
 REBUILT = "rebuilt from the study and the reports"
 
 
@@ -49,13 +49,13 @@ def repair_spec(paths: SweepPaths) -> list[str]:
         One line per repair, as of the other functions here.
     """
     if is_damaged(paths):
-        problem = (
-            f"{paths.spec}: damaged" if os.path.lexists(paths.spec) else f"{paths.spec}: missing"
-        )
+        problem = f"{paths.spec}: {'damaged' if os.path.lexists(paths.spec) else 'missing'}"
         kept = quarantine_file(paths.spec)
         write_atomic(paths.spec, paths.spec_copy.read_bytes())
         done = f"restored from {paths.spec_copy.relative_to(paths.root)}"
-        return [_message(problem, kept, f"{done}; to change a sweep: tune resume --set KEY=VALUE")]
+        return [
+            repair_line(problem, kept, f"{done}; to change a sweep: tune resume --set KEY=VALUE")
+        ]
     data, copy = read_regular(paths.spec), None
     with suppress(OSError):
         copy = read_regular(paths.spec_copy)
@@ -82,34 +82,12 @@ def repair_state(paths: SweepPaths) -> list[str]:
         read_state(paths)
     except UserError as e:
         kept = quarantine_file(paths.state)
-        first, last = _time_span(paths)
+        attempts, now = [a for r in intact_records(paths) for a in r.attempts], time.time()
+        first = min((a.started for a in attempts), default=now)
+        last = max((a.ended or a.started for a in attempts), default=now)
         write_state(paths, SweepState(uuid.uuid4().hex, (first,), (last - first,)))
-        return [_message(e, kept, "rebuilt from the trials; MLflow gets new runs of the sweep")]
+        return [repair_line(e, kept, "rebuilt from the trials; MLflow gets new runs of the sweep")]
     return []
-
-
-def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str]]:
-    """Open the study; start a new one if it is damaged or contradicts the trials' records.
-
-    The controller adds the trials from their records when it restores the sweep.
-
-    Returns:
-        The study, and one line per repair.
-    """
-    problem: object
-    try:
-        study = SweepStudy(paths.study, spec.name, spec)
-        contrary = [r.id for r in _intact_records(paths) if not study.agrees(r)]
-        problem = f"{paths.study}: contradicts the records of {first_few(contrary)}"
-        if not contrary:
-            lacking = [r.id for r in _intact_records(paths) if r.number >= len(study.trials)]
-            done = f"the trials are added from their records: {first_few(lacking)}"
-            return study, [_message(f"{paths.study}: incomplete", None, done)] if lacking else []
-    except Exception as e:  # noqa: BLE001 - Optuna may raise anything at a damaged line
-        problem = f"{paths.study}: not readable ({type(e).__name__})"
-    kept = quarantine_file(paths.study)
-    fresh = SweepStudy(paths.study, spec.name, spec)
-    return fresh, [_message(problem, kept, "rebuilt from the trials' records")]
 
 
 def _repair_record_log(paths: SweepPaths) -> list[str]:
@@ -120,15 +98,15 @@ def _repair_record_log(paths: SweepPaths) -> list[str]:
             return []
     except OSError as e:
         problem = f"not readable ({e.strerror})"
-    attempts = (a for r in _intact_records(paths) for a in r.attempts)
+    attempts = (a for r in intact_records(paths) for a in r.attempts)
     kept = quarantine_file(paths.record_log)
     if kept is None and all(a.reports is None for a in attempts):
         return []  # a new sweep, or one of an older version
     log_current(paths, [paths.trial(trial_id).record for trial_id in paths.trial_ids()])
-    return [_message(f"{paths.record_log}: {problem}", kept, "rebuilt from the trials' records")]
+    return [repair_line(f"{paths.record_log}: {problem}", kept, "rebuilt from the trials' records")]
 
 
-def repair_trials(paths: SweepPaths, spec: SweepSpec, study: SweepStudy) -> list[str]:
+def repair_trials(paths: SweepPaths, recover: Recover) -> list[str]:
     """Rebuild lost records of trials; quarantine the folder of a trial that the study lacks too."""
     done = _repair_record_log(paths)
     log = read_record_log(paths) or RecordLog()
@@ -136,11 +114,11 @@ def repair_trials(paths: SweepPaths, spec: SweepSpec, study: SweepStudy) -> list
     names |= {p.name for p in paths.trials.glob("t*") if p.is_dir()}
     for trial in map(paths.trial, sorted(filter(_TRIAL.fullmatch, names))):
         try:
-            _check_record(trial, log, study)
+            _check_record(trial, log, recover)
         except UserError as e:
             if not isinstance(e, _OlderRecordError):
                 _refuse_other_version(trial, e)
-            done.append(_repair_trial(trial, spec, study, e))
+            done.append(_repair_trial(trial, recover, e))
     return done
 
 
@@ -168,21 +146,18 @@ class _OlderRecordError(UserError):
     """A record that was put back; this version wrote it."""
 
 
-def _check_record(trial: TrialPaths, log: RecordLog, study: SweepStudy) -> None:
+def _check_record(trial: TrialPaths, log: RecordLog, recover: Recover) -> None:
     """Raise `UserError` if a trial's record is lost, damaged, or older than the last one."""
     name = logged_name(SweepPaths.of_trial(trial), trial.record)
     if not trial.record.exists():
-        if not trial.root.exists() and _has_outcome(study, int(trial.root.name[1:])):
+        known = None if trial.root.exists() else recover(int(trial.root.name[1:]))
+        if known and known.state.finished:
             return  # its reports are lost
         if not trial.reports.exists() and log.is_current(name, None):
             return  # the driver was killed before it wrote the first record
     read_trial(trial)
     if log.is_older(name, read_regular(trial.record)):
         raise _OlderRecordError(f"{trial.record}: older than the one that records.jsonl lists last")
-
-
-def _has_outcome(study: SweepStudy, number: int) -> bool:
-    return number < len(study.trials) and study.trials[number].state.is_finished()
 
 
 def _refuse_other_version(trial: TrialPaths, error: UserError) -> None:
@@ -198,32 +173,22 @@ def _refuse_other_version(trial: TrialPaths, error: UserError) -> None:
         ) from error
 
 
-def _repair_trial(trial: TrialPaths, spec: SweepSpec, study: SweepStudy, error: UserError) -> str:
-    number = int(trial.root.name[1:])
-    known = study.recover(number)
-    if known is None:
+def _repair_trial(trial: TrialPaths, recover: Recover, error: UserError) -> str:
+    record = recover(int(trial.root.name[1:]))
+    if record is None:
         kept = quarantine_file(trial.root)
-        return _message(error, kept, "the study lacks the trial too, so it is left out")
+        return repair_line(error, kept, "the study lacks the trial too, so it is left out")
     kept = quarantine_file(trial.record)
-    params, state, last_step = known
     reports = read_reports(trial)
-    if last_step is None and reports:
-        last_step = reports[-1].step
     attempts = _attempts(trial, reports)
-    record = TrialRecord(
-        id=trial.root.name,
-        number=number,
-        params=params,
-        config=spec.nest(params),
-        seed=derive_seed(spec.seed, number),
-        state=state,
-        reason=REBUILT if state.finished else "",
-        end_step=last_step if state.finished else None,
-        created=attempts[0].started if attempts else time.time(),
-        attempts=attempts,
-    )
-    write_trial(trial, record)
-    return _message(error, kept, REBUILT)
+    update: dict[str, object] = {"attempts": attempts}
+    if attempts:
+        update["created"] = attempts[0].started
+    if record.state.finished:
+        last = reports[-1].step if record.end_step is None and reports else record.end_step
+        update |= {"reason": REBUILT, "end_step": last}
+    write_trial(trial, record.model_copy(update=update))
+    return repair_line(error, kept, REBUILT)
 
 
 def _attempts(trial: TrialPaths, reports: list[Report]) -> tuple[Attempt, ...]:
@@ -231,8 +196,6 @@ def _attempts(trial: TrialPaths, reports: list[Report]) -> tuple[Attempt, ...]:
     times, links = defaultdict(list), read_chain(trial).links
     for report in reports:
         times[report.attempt].append(report.time)
-    logs = trial.logs.iterdir() if trial.logs.is_dir() else iter(())
-    claimed = [int(m.group(1)) for p in logs if (m := _ATTEMPT.fullmatch(p.name))]
     first = min((r.time for r in reports), default=time.time())
     return tuple(
         Attempt(
@@ -243,7 +206,7 @@ def _attempts(trial: TrialPaths, reports: list[Report]) -> tuple[Attempt, ...]:
             reports=len(links[n]) if n in links else None,
             last_report="".join(links.get(n, [])[-1:]),
         )
-        for n in range(1, max([*times, *claimed], default=0) + 1)
+        for n in range(1, max([*times, *trial.attempts()], default=0) + 1)
     )
 
 
@@ -252,7 +215,8 @@ def _workers(trial: TrialPaths, attempt: int) -> int:
     return int(found.hardware.get("workers", 1)) if found else 1
 
 
-def _intact_records(paths: SweepPaths) -> list[TrialRecord]:
+def intact_records(paths: SweepPaths) -> list[TrialRecord]:
+    """The records that can be read, in the order of proposal."""
     records = []
     for trial_id in paths.trial_ids():
         try:
@@ -262,14 +226,7 @@ def _intact_records(paths: SweepPaths) -> list[TrialRecord]:
     return records
 
 
-def _time_span(paths: SweepPaths) -> tuple[float, float]:
-    """Start of the first attempt and end of the last one, in Unix seconds."""
-    attempts = [a for r in _intact_records(paths) for a in r.attempts]
-    now = time.time()
-    first = min((a.started for a in attempts), default=now)
-    return first, max((a.ended or a.started for a in attempts), default=now)
-
-
-def _message(problem: object, kept: Path | None, done: str) -> str:
+def repair_line(problem: object, kept: Path | None, done: str) -> str:
+    """What was wrong, where the damaged file is kept, and what was done."""
     where = f" (kept as {kept.name})" if kept else ""
     return f"repaired: {problem}{where}; {done}"

@@ -16,13 +16,13 @@ from pathlib import Path
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec, spec_file
 from results.storage.atomic import write_atomic
+from results.sweep_folder.folder import read_state, sign_state
+from results.sweep_folder.identity import config_folder, identity, is_signed
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 from search_spaces.redaction import looks_secret
 from search_spaces.spec.env_vars import references
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import read_state, sign_state
-from tuning.controller.sweep_dir.identity import config_folder, identity, is_signed
 
 Trust = bool | Callable[[str], bool]
 """Whether to trust a foreign folder, or what asks a person: it gets the question."""
@@ -40,7 +40,7 @@ _CREDENTIALS = {
 
 def is_trusted(paths: SweepPaths) -> bool:
     """Whether this user made the sweep, or has trusted it before."""
-    return _doubt(paths) is None or os.path.exists(_remembered(paths))
+    return _untrusted_reason(paths) is None or os.path.exists(_memory_of_trust(paths))
 
 
 def require_trust(paths: SweepPaths, trust: Trust) -> None:
@@ -55,23 +55,23 @@ def require_trust(paths: SweepPaths, trust: Trust) -> None:
     if is_trusted(paths):
         return
     what = "; ".join(_uses(spec))
-    facts = f"{paths.root}: {_doubt(paths)}. Trusting it lets tune {what}"
+    facts = f"{paths.root}: {_untrusted_reason(paths)}. Trusting it lets tune {what}"
     if not (trust(f"{facts}. Trust it?") if callable(trust) else trust):
         raise UserError(
             f"{facts}; if you want that, add --trust (on another machine of its owner: set "
             "TUNE_KEY or TUNE_KEY_FILE)"
         )
     with contextlib.suppress(OSError, UserError):  # then it is asked again
-        write_atomic(_remembered(paths), f"{paths.root}\n".encode())
+        write_atomic(_memory_of_trust(paths), f"{paths.root}\n".encode())
 
 
-def adopt(paths: SweepPaths) -> None:
+def sign_folder(paths: SweepPaths) -> None:
     """Sign a sweep that is resumed with trust, so that its owner's other machines know it."""
-    if _doubt(paths) is not None:
+    if _untrusted_reason(paths) is not None:
         sign_state(paths, paths.spec.read_bytes())
 
 
-def _doubt(paths: SweepPaths) -> str | None:
+def _untrusted_reason(paths: SweepPaths) -> str | None:
     """Why a sweep does not count as this user's own; None if it does."""
     try:
         state = read_state(paths)
@@ -84,7 +84,7 @@ def _doubt(paths: SweepPaths) -> str | None:
     return "another user or machine made it, or its sweep.yaml was edited"
 
 
-def _remembered(paths: SweepPaths) -> Path:
+def _memory_of_trust(paths: SweepPaths) -> Path:
     try:
         key = read_state(paths).key
     except UserError:

@@ -13,19 +13,21 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from pydantic import TypeAdapter
+from pydantic.dataclasses import dataclass as checked_dataclass
+
 from results.paths import Storage, SweepPaths
 from results.records.pipeline import PipelinePaths, pipelines_in
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence
-from results.storage.links import refuse_outside_links
+from results.sweep_folder.identity import identity, sign
 from results.trial_paths import TrialPaths
 from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError, afterwards, suggest
-from search_spaces.files import parse_json, read_regular
-from tuning.controller.sweep_dir.identity import identity, sign
+from search_spaces.files import read_regular
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True)
 class SweepState:
     """The content of `state.json`: the sweep's identity and the history of its sessions.
 
@@ -50,6 +52,9 @@ class SweepState:
     folder: str = ""
 
 
+_STATE = TypeAdapter(SweepState)
+
+
 def this_person() -> str:
     """The user of this process and the machine, as user@host."""
     try:
@@ -59,23 +64,15 @@ def this_person() -> str:
     return f"{user}@{socket.gethostname()}"
 
 
-def find_sweep(sweep: str, storage: str | None, *, writes: bool = False) -> SweepPaths:
+def find_sweep(sweep: str, storage: str | None) -> SweepPaths:
     """The folder of a sweep, by name or by path.
 
     Args:
         sweep, storage: as on the command line.
-        writes: the caller writes into the folder, so no link may lead out of it.
 
     Raises:
         UserError: there is no such sweep; the message suggests the nearest name.
     """
-    paths = _find_sweep(sweep, storage)
-    if writes:
-        refuse_outside_links(paths.root)
-    return paths
-
-
-def _find_sweep(sweep: str, storage: str | None) -> SweepPaths:
     as_path = Path(sweep)
     if SweepPaths(as_path).is_sweep:
         return SweepPaths(as_path.resolve())
@@ -150,16 +147,11 @@ def read_state(paths: SweepPaths) -> SweepState:
     """
     try:
         data = read_regular(paths.state)
-        raw = parse_json(data)
         if not json_is_intact(data):
             raise ValueError("does not match its checksum")
-        started, spent = tuple(raw["started"]), tuple(raw["spent"])
-        signed = tuple(map(str, raw.get("signed", ())))
-        ended, commit = raw.get("ended", ""), str(raw.get("commit", ""))
-        by, folder = str(raw.get("by", "")), str(raw.get("folder", ""))
-        return SweepState(raw["key"], started, spent, ended, signed, commit, by, folder)
-    except (OSError, ValueError, KeyError, TypeError) as e:
-        raise UserError(f"{paths.state}: not readable ({e})") from e
+        return _STATE.validate_json(data)
+    except (OSError, ValueError) as e:
+        raise UserError(f"{paths.state}: not readable ({str(e).splitlines()[0]})") from e
 
 
 def write_state(paths: SweepPaths, state: SweepState) -> None:

@@ -14,36 +14,34 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from results.checkpoints.trial_mirror import (
-    OWNER,
-    REPORTS,
-    MirrorLocation,
-    OwnershipTakenError,
-    check_owner,
-)
 from results.paths import SweepPaths
 from results.storage.fencing import Owner
 from results.storage.object_store import (
     ObjectStore,
     check_object_store,
-    explain_storage_error,
     open_object_store,
 )
+from results.sweep_folder.copies.checkpoint_mirror import (
+    OWNER,
+    MirrorLocation,
+    OwnershipTakenError,
+    check_owner,
+)
+from results.sweep_folder.copies.contents import THREADS, read_complete, record_groups
+from results.sweep_folder.folder import read_state
+from results.sweep_folder.lock import is_driver_alive, this_process, wait_for_heartbeat
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.sweep_dir.folder import read_state
-from tuning.controller.sweep_dir.lock import is_driver_alive, this_process
 
 log = logging.getLogger(__name__)
 
 PERIOD_S = 30.0
 STALE_S = 4 * PERIOD_S
 RECORDS = "records"
-_THREADS, _POLL_S = 8, 2.0
 
 _Stamp = tuple[int, ...]
 
@@ -75,15 +73,16 @@ class RecordMirror:
         self._on_problem: OnProblem = lambda problem, *, fatal=False: None
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
 
-    def start(self) -> None:
-        """Send every `PERIOD_S` seconds until `close`."""
+    def __enter__(self) -> Self:
+        """Send every `PERIOD_S` seconds until the end of the block."""
         self._thread.start()
+        return self
 
     def watch(self, on_problem: OnProblem) -> None:
         """Report problems to this function from now on."""
         self._on_problem = on_problem
 
-    def close(self) -> None:
+    def __exit__(self, *error: object) -> None:
         """Send the rest, and record that no driver runs the sweep now."""
         self._closing.set()
         self._thread.join()
@@ -106,8 +105,8 @@ class RecordMirror:
             OSError: the storage failed.
         """
         check_owner(self._objects, self.place.token)
-        with ThreadPoolExecutor(_THREADS) as pool:
-            for done in [pool.submit(self._send_group, g) for g in self._groups()]:
+        with ThreadPoolExecutor(THREADS) as pool:
+            for done in [pool.submit(self._send_group, g) for g in record_groups(self._paths)]:
                 done.result()
         self._send_heartbeat()
 
@@ -128,21 +127,10 @@ class RecordMirror:
             if self._closing.wait(PERIOD_S):
                 return
 
-    def _groups(self) -> Iterator[list[Path]]:
-        """Files that belong together, in the order of sending."""
-        p = self._paths
-        common = p.spec, p.evidence, p.study, p.state, *p.history.rglob("*")
-        yield [f for f in common if f.is_file()]
-        for folder in p.trials.iterdir() if p.trials.is_dir() else ():
-            notes = folder.glob("logs/attempt_*/environment.json")
-            # the record last: when the mirror has a finished record, it has all its reports
-            yield [f for f in (*notes, folder / REPORTS, folder / "trial.json") if f.is_file()]
-
     def _send_group(self, files: list[Path]) -> None:
         stamps = {f: _stamp(f) for f in files}
         changed = [f for f in files if self._sent.get(f) != stamps[f]]
-        # read in reverse order: reports are written before the record that ends a trial
-        contents = {f: _complete_lines(f) for f in reversed(changed)}
+        contents = {f: read_complete(f) for f in reversed(changed)}
         for file in changed:
             key = file.relative_to(self._paths.root).as_posix()
             self._objects.put(f"{RECORDS}/{key}", contents[file])
@@ -165,16 +153,10 @@ def mirror_records(
     place = MirrorLocation(address, spec.name, fence.token)
     objects = place.open()
     owner = {**this_process(), "token": fence.token, "sweep": read_state(paths).key}
-    try:
+    with objects.explained(files=False):
         _claim(objects, owner)
-    except OSError as e:
-        raise explain_storage_error(objects, e) from e
-    mirror = RecordMirror(place, objects, paths)
-    mirror.start()
-    try:
+    with RecordMirror(place, objects, paths) as mirror:
         yield mirror
-    finally:
-        mirror.close()
 
 
 def check_mirror(spec: SweepSpec) -> list[str]:
@@ -230,16 +212,15 @@ def wait_for_mirrors_driver(address: str, say: Callable[[str], None]) -> None:
         say: gets a line if it takes a while.
     """
     objects = open_object_store(address)
-    if not has_driver(objects):
-        return
-    say(f"{address}: a driver has it; waiting for a heartbeat, {STALE_S:.0f} s at most")
     owner = objects.read(OWNER)
-    key = _heartbeat(json.loads(owner or b"{}")["token"])
-    first = objects.modified_at(key)
-    while has_driver(objects) and objects.read(OWNER) == owner:
-        if objects.modified_at(key) != first:
-            return
-        time.sleep(_POLL_S)
+    key = _heartbeat(json.loads(owner or b'{"token": ""}')["token"])
+    wait_for_heartbeat(
+        f"{address}: a driver has it",
+        lambda: has_driver(objects) and objects.read(OWNER) == owner,
+        lambda: objects.modified_at(key),
+        STALE_S,
+        say,
+    )
 
 
 def _heartbeat(token: str) -> str:
@@ -250,12 +231,6 @@ def _heartbeat(token: str) -> str:
 def _stamp(file: Path) -> _Stamp:
     stat = file.stat()
     return stat.st_mtime_ns, stat.st_size, stat.st_ino
-
-
-def _complete_lines(file: Path) -> bytes:
-    """A file's content; of a file that grows, only the complete lines."""
-    data = file.read_bytes()
-    return data[: data.rfind(b"\n") + 1] if file.suffix in (".jsonl", ".journal") else data
 
 
 def _first_line(error: Exception) -> str:

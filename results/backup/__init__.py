@@ -1,1 +1,0 @@
-"""Backups of a sweep folder: in another folder or in object storage, complete or absent."""

@@ -1,0 +1,1 @@
+"""Copies of a sweep's folder elsewhere: mirror, backup, restore."""
