@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.layout import Layout
+from trainables.causal_lm.layouts.block_memory import ATTENTION, MLP, Adapter, Shape, Step
 from trainables.causal_lm.layouts.rank_memory import rank_memory
 from trainables.causal_lm.layouts.rules import PIPELINED, description_of
-from trainables.causal_lm.layouts.step import ATTENTION, MLP, Adapter, Experts, Step
 from trainables.common.lora import LoRAConfig
 from trainables.common.start_model import tokens_of
 from trainables.parallel.footprint import RankMemory
@@ -29,12 +29,11 @@ def layout_memory(
     shape = _from_scratch(start) if start.model_name_or_path is None else _saved(start)
     if shape is None:
         return None
-    kind = shape.pop("kind")
-    adapter = _adapter(config.lora, experts=kind == "mixtral") if config.lora else None
+    adapter = _adapter(config.lora, shape) if config.lora else None
     if adapter is not None and not adapter.layers:
         return None
     step = Step(
-        **shape,
+        shape,
         batch=config.batch_size,
         micro=config.micro_batch_size,
         length=config.sequence_length,
@@ -42,15 +41,15 @@ def layout_memory(
         half=on_gpu if config.dtype == "auto" else config.dtype != "float32",
         recomputes=config.activation_checkpointing,
         optimizer=config.optimizer,
-        fast=on_gpu and kind == "llama" and not top_k,
+        fast=on_gpu and shape.kind == "llama" and not top_k,
         adapter=adapter,
-        top_k=min(top_k, shape["vocab"]),
+        top_k=min(top_k, shape.vocab),
     )
     ranks = (rank_memory(step, layout, stage) for stage in range(layout.pp))
     return max(ranks, key=lambda memory: memory.peak)
 
 
-def _from_scratch(config: Any) -> dict[str, Any] | None:
+def _from_scratch(config: Any) -> Shape | None:
     """Sizes of a new model; None if its tokenizer is not on this machine."""
     vocab, experts = config.vocab_size, config.experts
     if config.tokenizer is not None:
@@ -58,46 +57,40 @@ def _from_scratch(config: Any) -> dict[str, Any] | None:
             vocab = len(tokens_of(Path(config.tokenizer).expanduser()))
         except ValueError:
             return None
-    return {
-        "kind": "llama" if experts is None else "mixtral",
-        "width": config.hidden_size,
-        "mlp": config.mlp_size,
-        "heads": config.heads,
-        "kv_heads": config.heads,
-        "layers": config.num_layers,
-        "vocab": vocab,
-        "tied": True,
-        "experts": experts and Experts(experts.count, experts.per_token, experts.balance > 0),
-    }
+    sizes = (config.hidden_size, config.mlp_size, config.heads, config.heads, config.num_layers)
+    if experts is None:
+        return Shape("llama", *sizes, vocab)
+    chosen = {"per_token": experts.per_token, "balanced": experts.balance > 0}
+    return Shape("mixtral", *sizes, vocab, experts=experts.count, **chosen)
 
 
-def _saved(config: Any) -> dict[str, Any] | None:
+def _saved(config: Any) -> Shape | None:
     """Sizes of a model in a folder; None if it is not on this machine, or of another type."""
-    told = description_of(config.model_name_or_path)
-    if (kind := told.get("model_type")) not in PIPELINED:
+    known = description_of(config.model_name_or_path)
+    if known.get("model_type") not in PIPELINED:
         return None
-    if told.get("head_dim") not in (None, told["hidden_size"] // told["num_attention_heads"]):
+    width, heads = known["hidden_size"], known["num_attention_heads"]
+    if known.get("head_dim") not in (None, width // heads):
         return None
-    experts = None
-    if kind == "mixtral":
-        experts = Experts(told["num_local_experts"], told["num_experts_per_tok"], balanced=False)
-    return {
-        "kind": kind,
-        "width": told["hidden_size"],
-        "mlp": told["intermediate_size"],
-        "heads": told["num_attention_heads"],
-        "kv_heads": told.get("num_key_value_heads") or told["num_attention_heads"],
-        "layers": told["num_hidden_layers"],
-        "vocab": told["vocab_size"],
-        "tied": bool(told.get("tie_word_embeddings", False)),
-        "experts": experts,
-    }
+    mixed = known["model_type"] == "mixtral"
+    return Shape(
+        known["model_type"],
+        width,
+        known["intermediate_size"],
+        heads,
+        known.get("num_key_value_heads") or heads,
+        known["num_hidden_layers"],
+        known["vocab_size"],
+        tied=bool(known.get("tie_word_embeddings", False)),
+        experts=known["num_local_experts"] if mixed else 0,
+        per_token=known["num_experts_per_tok"] if mixed else 0,
+    )
 
 
-def _adapter(lora: LoRAConfig, *, experts: bool) -> Adapter:
+def _adapter(lora: LoRAConfig, shape: Shape) -> Adapter:
     """An adapter; it has no layers if `targets` names some of one block only."""
     names = {f".self_attn.{name}" for name in ATTENTION}
-    names |= set() if experts else {f".mlp.{name}" for name in MLP}
+    names |= set() if shape.experts else {f".mlp.{name}" for name in MLP}
     ends = [f".{target}" for target in lora.targets or (*ATTENTION, *MLP)]
     found = {name.rpartition(".")[2] for name in names if name.endswith(tuple(ends))}
     known = lora.targets is None or all(any(n.endswith(end) for n in names) for end in ends)
