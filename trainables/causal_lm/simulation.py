@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from multiprocessing import get_context
 from tempfile import TemporaryDirectory
 from typing import Any, cast
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -35,7 +36,6 @@ from trainables.job import Answer, TrialJob
 from trainables.parallel.fake_rank import FakeDataParallel, fake_group, fake_tensors
 from trainables.parallel.footprint import Footprint
 from trainables.parallel.meter import Meter
-from trainables.parallel.replaced import replaced
 from trainables.worker import Worker
 
 
@@ -147,5 +147,5 @@ def _fake_data_parallel(ranks: int) -> Iterator[None]:
         alone = ranks == 1 or worker.mesh.is_sharded
         return model if alone else FakeDataParallel(model)
 
-    with replaced(loop, "data_parallel", parallel):
+    with patch.object(loop, "data_parallel", parallel):
         yield

@@ -1,4 +1,4 @@
-"""`python -m trainables.launch.probe ORDER`: some steps of a trial, with their time and memory.
+"""`python -m trainables.launch.probe JOB`: some steps of a trial, with their time and memory.
 
 A program of its own, for fresh processes: alone, or as one rank under torchrun.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,14 +25,6 @@ if TYPE_CHECKING:
 
 _UNCOUNTED = 4
 """The part of the steps at the start, one in so many, whose time does not count."""
-
-
-@dataclass(frozen=True)
-class ProbeOrder:
-    """A trial, and the number of its steps, of which the training code tells by heartbeats."""
-
-    job: TrialJob
-    steps: int
 
 
 @dataclass(frozen=True)
@@ -77,11 +68,11 @@ class Steps:
     def watch(self, worker: Worker) -> None:
         """Count the heartbeats of a worker outside of its reports."""
         resume, report, beat = worker.resume, worker.report, worker.heartbeat
-        changed, memory = cast(Any, worker), _memory_of(worker)
+        changed, memory = cast(Any, worker), _PeakMemory(worker)
 
         def step() -> None:
             beat()
-            self._end_step(worker, memory)
+            self._end_step(memory)
 
         def resumed() -> Any:
             found = resume()
@@ -98,14 +89,14 @@ class Steps:
 
         changed.resume, changed.report = resumed, reported
 
-    def _end_step(self, worker: Worker, memory: _DeviceMemory) -> None:
+    def _end_step(self, memory: _PeakMemory) -> None:
         done = len(self.times) + 1
         if done == 1:
             memory.forget()
         elif done == 2:
             self.peak = memory.stop()
         if done in (1 + self.count // _UNCOUNTED, self.count):
-            _synchronise(worker)
+            memory.wait()
         self.times.append(time.perf_counter())
         if done == self.count:
             raise Finished
@@ -126,56 +117,51 @@ class Steps:
         return (len(counted) - 1) / (counted[-1] - counted[0])
 
 
-def _synchronise(worker: Worker) -> None:
-    if worker.device.type == "cuda":
-        import torch
+class _PeakMemory:
+    """The peak of a worker's tensors, as the allocator of a GPU counts them.
 
-        torch.cuda.synchronize(worker.device)
-
-
-class _DeviceMemory:
-    """The peak of tensors on a GPU, as its allocator counts them."""
+    On a CPU, of all that are made while it counts, which takes time.
+    """
 
     def __init__(self, worker: Worker) -> None:
-        self._worker = worker
+        self._worker, self._counting = worker, ExitStack()
+
+    @property
+    def _gpu(self) -> Any:
+        """What torch knows of the worker's GPU; None on a CPU."""
+        import torch
+
+        return torch.cuda if self._worker.device.type == "cuda" else None
 
     def start(self) -> None:
         """Begin to count."""
+        if self._gpu is None:
+            from torch import nn
+
+            from trainables.parallel.meter import Meter
+
+            self._meter = Meter(nn.Module(), self._worker.mesh)
+            self._counting.enter_context(self._meter.counting())
 
     def forget(self) -> None:
         """Forget the peak so far, not what lives."""
-        import torch
-
-        torch.cuda.reset_peak_memory_stats(self._worker.device)
+        if self._gpu is None:
+            self._meter.restart()
+        else:
+            self._gpu.reset_peak_memory_stats(self._worker.device)
 
     def stop(self) -> int:
         """The peak in bytes."""
-        import torch
-
-        return torch.cuda.max_memory_allocated(self._worker.device)
-
-
-class _HostMemory(_DeviceMemory):
-    """The peak of tensors on a CPU: all that are made while it counts, which takes time."""
-
-    def start(self) -> None:
-        from torch import nn
-
-        from trainables.parallel.meter import Meter
-
-        self._meter, self._counting = Meter(nn.Module(), self._worker.mesh), ExitStack()
-        self._counting.enter_context(self._meter.counting())
-
-    def forget(self) -> None:
-        self._meter.restart()
-
-    def stop(self) -> int:
         self._counting.close()
-        return self._meter.peak
+        if self._gpu is None:
+            return self._meter.peak
+        peak: int = self._gpu.max_memory_allocated(self._worker.device)
+        return peak
 
-
-def _memory_of(worker: Worker) -> _DeviceMemory:
-    return _DeviceMemory(worker) if worker.device.type == "cuda" else _HostMemory(worker)
+    def wait(self) -> None:
+        """Until the GPU has computed what it was given."""
+        if self._gpu is not None:
+            self._gpu.synchronize(self._worker.device)
 
 
 class _NoDriver:
@@ -186,16 +172,15 @@ class _NoDriver:
 
 
 def main() -> None:
-    """Read the order from the file that the command line names, and train."""
+    """Train the job of the file that the command line names, which says how many steps."""
     from trainables.launch.run_trial import run_local
 
-    order = TypeAdapter(ProbeOrder).validate_json(Path(sys.argv[1]).read_bytes())
-    steps = Steps(order.steps)
-    watch: Callable[[Worker], None] = steps.watch
+    job, count = TypeAdapter(tuple[TrialJob, int]).validate_json(Path(sys.argv[1]).read_bytes())
+    steps = Steps(count)
     with suppress(Finished):
-        run_local(order.job, _NoDriver(), watch)
+        run_local(job, _NoDriver(), steps.watch)
+    file = probed_file(Path(job.folder), int(os.environ.get("RANK", "0")))
     found = Probed(steps.per_second, steps.peak)
-    file = probed_file(Path(order.job.folder), int(os.environ.get("RANK", "0")))
     write_atomic(file, TypeAdapter(Probed).dump_json(found))
 
 

@@ -19,9 +19,8 @@ from torch.distributed.pipelining import (
 )
 
 from trainables.parallel.fsdp import free_gathered
-from trainables.parallel.gradients import sum_gradient
 from trainables.parallel.mesh import Mesh
-from trainables.parallel.sharded_state import local_part
+from trainables.parallel.sharded_state import local_part, sum_gradient
 
 _SCHEDULES: dict[str, Any] = {
     "gpipe": ScheduleGPipe,

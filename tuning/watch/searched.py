@@ -8,7 +8,7 @@ from results.paths import SweepPaths
 from results.report.sweep_data import SweepData
 from search_spaces.errors import UserError
 from tuning.controller.sweep_dir.folder import read_state
-from tuning.search.auto_searcher import choose_searcher
+from tuning.search.auto import choose_searcher
 
 
 def with_search(data: SweepData, paths: SweepPaths) -> SweepData:

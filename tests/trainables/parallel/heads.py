@@ -21,9 +21,9 @@ from transformers import AutoModelForCausalLM, Qwen3Config
 from search_spaces.layout import Layout
 from trainables.common.optimizers import make_optimizer
 from trainables.parallel.fsdp import blocks_of, shard
-from trainables.parallel.gradients import clip_gradients
 from trainables.parallel.mesh import ALONE, Mesh
-from trainables.parallel.sequence import cut_sequences
+from trainables.parallel.sharded_state import clip_gradients
+from trainables.parallel.tensor import cut_sequences
 
 ODD, EVEN = 65, 64
 """Vocabularies: one that two ranks cannot share."""

@@ -119,7 +119,7 @@ def test_cut_sequences_come_after_whole_ones() -> None:
 
 def test_more_ranks_that_share_the_weights_need_less() -> None:
     config = {"hidden_size": 1024, "num_layers": 8, "batch_size": 8}
-    found = {one.layout: one.memory for one in choice(config, 1, 4).sized}
+    found = {one.layout: one.memory for one in choice(config, 1, 4).estimates}
     shards = [found[Layout(dp_replicate=4 // n, dp_shard=n)] for n in (1, 2, 4)]
     assert [m.weights for m in shards] == sorted((m.weights for m in shards), reverse=True)
     assert [m.peak for m in shards] == sorted((m.peak for m in shards), reverse=True)

@@ -23,7 +23,7 @@ from tests.tuning.simulate import (
     train,
 )
 from tuning.controller.preflight.checks import preflight
-from tuning.search.auto_searcher import choose_searcher
+from tuning.search.auto import choose_searcher
 from tuning.search.schedulers import Decision
 
 SPACE = {

@@ -130,8 +130,12 @@ def layout_lines(
         storage: of sweeps; None: that of the spec.
         slots: workers that fit the cluster.
     """
-    from tuning.controller.resources.layouts import choice_of, first_fitting, largest_choice
-    from tuning.controller.resources.probes import Probes
+    from tuning.controller.resources.layouts import (
+        Probes,
+        choice_of,
+        first_fitting,
+        largest_choice,
+    )
     from tuning.controller.resources.worker_memory import gib, worker_memory
     from tuning.controller.sweep_dir.folder import resolve_storage
 
@@ -150,7 +154,7 @@ def layout_lines(
     of = ", ".join(f"{layout} by {number}" for layout, number in taken.most_common())
     yield f"layout     auto: taken {of} of {len(sampled)} configurations, with {memory} a worker"
     largest = probes.add_to(largest_choice(spec, sampled, memory)[1])
-    for one in largest.sized[:_MOST_LAYOUTS]:
+    for one in largest.estimates[:_MOST_LAYOUTS]:
         mark = "taken" if one is largest.taken else "fits" if one in largest.fitting else "too much"
         m, name = one.memory, one.layout.as_written()
         parts = f"weights {gib(m.weights)}, activations {gib(m.activations)}"
@@ -173,8 +177,7 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
     from results.storage.atomic import free_bytes
     from tuning.controller.preflight.samples import largest_checkpoint
     from tuning.controller.sweep_dir.folder import resolve_storage
-    from tuning.search.auto_scheduler import choose_scheduler
-    from tuning.search.auto_searcher import choose_searcher
+    from tuning.search.auto import choose_scheduler, choose_searcher
 
     trials = spec.budget.trials
     lines = [
@@ -204,7 +207,7 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
 
 def _repeat_lines(spec: SweepSpec) -> list[str]:
     """Whether configurations are tried again because the space has no others."""
-    from tuning.search.finite_space import list_configurations
+    from tuning.search.compatibility import list_configurations
 
     found, trials = list_configurations(spec), spec.budget.trials
     if found is None or (trials is not None and trials <= len(found) * spec.replicates):

@@ -12,8 +12,7 @@ from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from search_spaces.spec.layout import LayoutSpec
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.resources.layouts import Choice, choice_of
-from tuning.controller.resources.probes import Probes
+from tuning.controller.resources.layouts import Choice, Probes, choice_of
 from tuning.controller.resources.worker_memory import WorkerMemory, worker_memory
 
 NO_MEMORY = (
@@ -106,7 +105,7 @@ class ChosenLayouts(TrialLayouts):
             for number, attempt in enumerate(record.attempts)
             if attempt.remedy is Remedy.LARGER_LAYOUT
         }
-        limits = [one.memory.peak for one in choice.sized if one.layout in failed]
+        limits = [one.memory.peak for one in choice.estimates if one.layout in failed]
         most = min(limits, default=math.inf)
         return [
             one.layout for one in choice.fitting if one.ranks == workers and one.memory.peak < most

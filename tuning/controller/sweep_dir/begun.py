@@ -12,7 +12,7 @@ from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.create import frozen_spec
 from tuning.controller.sweep_dir.record_mirror import RECORDS
-from tuning.search.auto_scheduler import with_scheduler
+from tuning.search.auto import with_scheduler
 
 _OWN_KEYS = ("name", "named", "user_code")
 """A folder has its own name, and its own copies of code."""

@@ -27,7 +27,7 @@ from tuning.controller.preflight.relative_paths import with_absolute_fixed
 from tuning.controller.sweep_dir.folder import SweepState, this_person, write_state
 from tuning.controller.sweep_dir.identity import identity, sign, user_key
 from tuning.controller.sweep_dir.lock import current_driver
-from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
+from tuning.search.auto import auto_choice_comment, with_scheduler
 
 
 def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> SweepPaths:

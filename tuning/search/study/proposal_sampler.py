@@ -15,9 +15,9 @@ from tuning.search.optuna_space import OptunaSpace
 from tuning.search.schedulers.base import comparison_steps
 from tuning.search.searchers import BLIND, READS_VALUES, UNIQUE, make_sampler
 from tuning.search.seeds import derive_seed
+from tuning.search.study.earlier_proposals import EarlierProposals
 from tuning.search.study.history import History
-from tuning.search.study.proposed import Proposed
-from tuning.search.transfer.informed_study import InformedStudy
+from tuning.search.transfer.study_with_priors import StudyWithPriors
 
 
 class ProposalSampler:
@@ -36,12 +36,12 @@ class ProposalSampler:
         spec: SweepSpec,
         search: SearchSpec,
         space: OptunaSpace,
-        informed: InformedStudy,
+        informed: StudyWithPriors,
         history: History | None,
     ) -> None:
         self._spec, self._search, self._space = spec, search, space
         self._informed, self._history = informed, history
-        self.proposed = Proposed(spec, space, is_unique=search.name in UNIQUE)
+        self.proposed = EarlierProposals(spec, space, is_unique=search.name in UNIQUE)
         self.curves: Mapping[int, ScoreCurve] = {}
         """Of every trial that has reported, by number."""
 

@@ -16,21 +16,21 @@ from optuna.trial import TrialState as OptunaState
 from results.analysis.replicates import Curve
 from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
-from tuning.search.auto_searcher import resolve_search
+from tuning.search.auto import resolve_search
 from tuning.search.compatibility import compatible_params
 from tuning.search.evidence import ScoreCurves
 from tuning.search.models.regret import RegretBound
 from tuning.search.optuna_space import OptunaSpace
 from tuning.search.schedulers.base import comparison_steps
 from tuning.search.searchers import BLIND
+from tuning.search.study.direct_writes import DirectWrites
 from tuning.search.study.history import MOST_TRIALS, History
 from tuning.search.study.journal import Journal
 from tuning.search.study.listed_points import ListedPoints
 from tuning.search.study.outcomes import STATES, Outcomes
 from tuning.search.study.proposal_sampler import ProposalSampler
-from tuning.search.study.unread_trials import UnreadTrials
 from tuning.search.transfer.findings import Finding, Findings
-from tuning.search.transfer.informed_study import InformedStudy
+from tuning.search.transfer.study_with_priors import StudyWithPriors
 
 _TAG = "command"
 
@@ -66,12 +66,12 @@ class SweepStudy:
             load_if_exists=True,
         )
         self.regret_bound = RegretBound(self._study, spec.seed)
-        self._informed = InformedStudy(name, storage)
+        self._informed = StudyWithPriors(name, storage)
         self._sampler = ProposalSampler(
             spec, self._search, self._space, self._informed, self._history
         )
         self._study_id = storage.get_study_id_from_name(name)
-        self._unread = UnreadTrials(self._journal, storage, self._study_id)
+        self._unread = DirectWrites(self._journal, storage, self._study_id)
         self._waiting: deque[int] = deque()
         self._count, self._proposed_here = 0, set[int]()
         for trial in self.trials:

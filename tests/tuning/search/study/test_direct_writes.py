@@ -1,4 +1,4 @@
-"""`UnreadTrials` writes what Optuna writes, without reading it back."""
+"""`DirectWrites` writes what Optuna writes, without reading it back."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
+from tuning.search.study.direct_writes import DirectWrites
 from tuning.search.study.journal import Journal
-from tuning.search.study.unread_trials import UnreadTrials
 
 SAMPLED = {
     "x": (0.25, FloatDistribution(0, 1)),
@@ -62,7 +62,7 @@ def test_entries_are_those_of_optuna(tmp_path: Path, others: int) -> None:
     write_with_optuna(tmp_path / "theirs", others)
     journal = Journal(tmp_path / "ours")
     study = other_studies(journal, others)
-    unread = UnreadTrials(journal, study._storage, study._study_id)
+    unread = DirectWrites(journal, study._storage, study._study_id)
     for number in range(2):
         unread.add(number, SAMPLED)
         assert unread.take(number)
@@ -74,7 +74,7 @@ def test_entries_are_those_of_optuna(tmp_path: Path, others: int) -> None:
 def test_storage_reads_them_when_it_is_asked(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     study = study_in(journal)
-    unread = UnreadTrials(journal, study._storage, study._study_id)
+    unread = DirectWrites(journal, study._storage, study._study_id)
     for number in range(0, 12, 3):  # unread in the file, read in a batch, unread after that
         unread.add(number, SAMPLED)
         with journal.batched():

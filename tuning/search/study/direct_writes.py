@@ -20,7 +20,7 @@ from tuning.search.optuna_space import Sampled
 from tuning.search.study.journal import Journal
 
 
-class UnreadTrials:
+class DirectWrites:
     """The trials of one study that were proposed here, until they are taken.
 
     Args:

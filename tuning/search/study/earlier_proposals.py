@@ -15,14 +15,14 @@ from typing import Any
 from optuna.trial import FrozenTrial
 
 from search_spaces.spec.sweep import SweepSpec
-from tuning.search.finite_space import is_finite, list_configurations
+from tuning.search.compatibility import is_finite, list_configurations
 from tuning.search.optuna_domains import only_sample
 from tuning.search.optuna_space import OptunaSpace
 
 log = logging.getLogger(__name__)
 
 
-class Proposed:
+class EarlierProposals:
     """The configurations of earlier proposals. None is proposed again before the space is used up.
 
     Args:

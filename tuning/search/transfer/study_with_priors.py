@@ -21,7 +21,7 @@ from tuning.search.models.fidelity import comparable
 from tuning.search.transfer.findings import Findings
 
 
-class InformedStudy(optuna.Study):
+class StudyWithPriors(optuna.Study):
     """Only for proposals; to count or list trials, use the plain study of the same storage."""
 
     findings: Findings | None = None
