@@ -8,12 +8,11 @@ from collections.abc import Mapping
 
 from search_spaces.domains.domain import Domain
 from search_spaces.spec.scheduler import SchedulerSpec
-from tuning.search.schedulers.asha import decide_at_rung
-from tuning.search.schedulers.base import Decision, Scheduler, Scores
+from tuning.search.schedulers.asha import Asha, Rungs
 from tuning.search.schedulers.rung import Rung
 
 
-class Hyperband(Scheduler):
+class Hyperband(Asha):
     """Hyperband (Li et al. 2018) with asynchronous brackets, as in Li et al. 2020.
 
     Bracket `b` has no rungs at the first `b` steps; the last bracket stops nothing. Trials are
@@ -24,27 +23,17 @@ class Hyperband(Scheduler):
     def __init__(self, spec: SchedulerSpec, domains: Mapping[str, Domain], seed: int) -> None:
         super().__init__(spec, domains, seed)
         steps = spec.rung_steps
-        self._brackets: list[dict[float, Rung]] = [
+        self._brackets: list[Rungs] = [
             {m: Rung() for m in steps[b:]} for b in range(len(steps) + 1)
         ]
         self._shares = [spec.reduction_factor ** len(b) / (len(b) + 1) for b in self._brackets]
         self._brackets_of_trials: dict[str, int] = {}
         self._held = [0] * len(self._brackets)
 
-    def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
-        """STOP at a rung of the trial's bracket if it is not among the best there."""
-        rungs = self._brackets[self._bracket_of(trial_id)]
-        if super().decide(trial_id, step, scores) is Decision.COMPLETE:
-            return Decision.COMPLETE
-        for milestone, rung in sorted(rungs.items(), reverse=True):
-            if step >= milestone:
-                return decide_at_rung(rung, trial_id, scores, 1 / self._spec.reduction_factor)
-        return Decision.CONTINUE
-
-    def _bracket_of(self, trial_id: str) -> int:
-        """The trial's bracket; a new trial gets the one that is furthest below its share."""
+    def rungs_of(self, trial_id: str) -> Rungs:
+        """Of the trial's bracket; a new trial gets the one that is furthest below its share."""
         if trial_id not in self._brackets_of_trials:
             lag = [(self._held[b] + 1) / share for b, share in enumerate(self._shares)]
             self._brackets_of_trials[trial_id] = bracket = lag.index(min(lag))
             self._held[bracket] += 1
-        return self._brackets_of_trials[trial_id]
+        return self._brackets[self._brackets_of_trials[trial_id]]

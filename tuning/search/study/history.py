@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
@@ -49,10 +50,7 @@ class History:
         """Add a trial that runs from now on."""
         params = {name: value for name, (value, _) in sampled.items()}
         distributions = {name: distribution for name, (_, distribution) in sampled.items()}
-        self._put_new(
-            number,
-            create_trial(state=TrialState.RUNNING, params=params, distributions=distributions),
-        )
+        self._make(number, state=TrialState.RUNNING, params=params, distributions=distributions)
 
     def end(
         self,
@@ -62,19 +60,12 @@ class History:
         values: Sequence[float] | None,
     ) -> None:
         """A trial that began here has ended."""
-        running = self._trials[number]
-        self._put_new(
-            number,
-            create_trial(
-                state=state,
-                values=values,
-                params=running.params,
-                distributions=running.distributions,
-                intermediate_values=dict(reported),
-            ),
-        )
+        began = self._trials[number]
+        outcome = {"state": state, "values": values, "intermediate_values": dict(reported)}
+        self._make(number, params=began.params, distributions=began.distributions, **outcome)
 
-    def _put_new(self, number: int, trial: FrozenTrial) -> None:
+    def _make(self, number: int, **attributes: Any) -> None:
+        trial = create_trial(**attributes)
         trial.number = trial._trial_id = number
         self.put(trial)
 
