@@ -59,7 +59,7 @@ def test_continuous_and_large_spaces_are_not_listed() -> None:
 
 def test_plan_says_that_configurations_are_repeated(tmp_path: Path) -> None:
     def said(trials: int, **changes: Any) -> bool:
-        lines = cost_lines(finite_spec("random", trials, **changes), [], str(tmp_path))
+        lines = cost_lines(finite_spec("random", trials, **changes), [], tmp_path)
         return any("the space has 18 configurations" in line for line in lines)
 
     assert said(19)

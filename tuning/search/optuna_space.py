@@ -17,7 +17,7 @@ from search_spaces.domains.domain import Domain
 from search_spaces.domains.sampling import draw, draw_value
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
-from tuning.search.optuna_domains import decode, decodes_to, distribution, encode
+from tuning.search.optuna_domains import decode, distribution, encode
 
 MODEL_DRAWS, RANDOM_DRAWS, MAX_REPEATED = 20, 20_000, 2000
 """Numbers of times that an infeasible proposal is resampled: by the sampler, then at random; and of
@@ -105,10 +105,14 @@ class OptunaSpace:
         encoded = self.encoded(params)[0]
         walked = walk_active(self._spec.space, lambda name, _: params.get(name))
         leaves = {self.key(n, d): (d, v) for n, d, v in walked if isinstance(d, Domain)}
-        return encoded.keys() == sampled.keys() and all(
-            sampled[key] == value or decodes_to(leaves[key][0], sampled[key], leaves[key][1])
-            for key, value in encoded.items()
-        )
+
+        def same(key: str) -> bool:
+            domain, value = leaves[key]
+            if domain.is_categorical or sampled[key] == encoded[key]:
+                return bool(sampled[key] == encoded[key])
+            return bool(decode(domain, sampled[key]) == value)
+
+        return encoded.keys() == sampled.keys() and all(map(same, encoded))
 
     def propose(
         self,

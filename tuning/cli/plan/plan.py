@@ -13,6 +13,7 @@ from tuning.cli.formatting import duration, limits, make_console, print_lines, s
 from tuning.cli.options import Address, File, Insecure, Set, StorageDir
 
 if TYPE_CHECKING:
+    from results.paths import Storage
     from search_spaces.spec.sweep import SweepSpec
     from tuning.controller.resources.placement import Node, Placement
 
@@ -63,7 +64,6 @@ def _plan_sweep(
 
     from results.storage.probe import check_storage
     from search_spaces.loading.sweep_file import load_sweep
-    from trainables.registry import resolve
     from tuning.cli.plan.space_table import rule_lines, space_table
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.preflight.notes import file_notes
@@ -75,28 +75,27 @@ def _plan_sweep(
     loaded = load_sweep(file, overrides)
     spec = loaded.spec
     sampled = preflight(loaded, files=address is None)
-    check_storage(resolve_storage(storage or spec.storage).root)
+    folders = resolve_storage(storage or spec.storage)
+    check_storage(folders.root)
     notes = [*file_notes(loaded), *rule_lines(spec), *_transfer_lines(spec, storage)]
     objectives = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
-    console, title = make_console(), f": {spec.trainable}, {objectives}"
-    console.print(Text.assemble((spec.name, "bold"), title), soft_wrap=True)
+    title = Text.assemble((spec.name, "bold"), f": {spec.trainable}, {objectives}")
+    (console := make_console()).print(title, soft_wrap=True)
     console.print(space_table(spec, sampled[:samples]))
     print_lines(console, *notes)
     status = "asking Ray for the resources of the cluster"
     with console.status(status), ray_cluster(address) as nodes:
         placement = compute_placement(spec.resources, nodes)
-    reads_datasets = resolve(spec.trainable).reads_datasets
-    print_lines(console, *_placement_lines(placement, nodes, reads_datasets))
-    print_lines(console, *layout_lines(spec, sampled, storage, placement.worker_slots))
+    print_lines(console, *_placement_lines(spec, placement, nodes))
+    print_lines(console, *layout_lines(spec, sampled, folders.root, placement.worker_slots))
     check_gpu_budget(spec.budget, placement)
-    print_lines(console, *cost_lines(spec, sampled, storage))
-    print_lines(console, _forecast(spec, storage, placement.concurrency))
+    forecast = _forecast(spec, folders, placement.concurrency)
+    print_lines(console, *cost_lines(spec, sampled, folders.root), forecast)
 
 
-def _placement_lines(
-    placement: Placement, nodes: list[Node], reads_datasets: bool
-) -> Iterator[str]:
+def _placement_lines(spec: SweepSpec, placement: Placement, nodes: list[Node]) -> Iterator[str]:
     """What a trial needs, and what the cluster has."""
+    from trainables.registry import resolve
     from tuning.controller.resources.placement import (
         describe_nodes,
         no_cpu_for_tasks,
@@ -115,19 +114,19 @@ def _placement_lines(
         yield f"GPUs       {gpus}"
     if problem := unused_nccl(placement):
         yield f"NCCL       {problem}"
-    if reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
+    if resolve(spec.trainable).reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
         yield f"Ray Data   {problem}"
 
 
 def layout_lines(
-    spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None, slots: int
+    spec: SweepSpec, sampled: list[dict[str, Any]], storage: Path, slots: int
 ) -> Iterator[str]:
     """With `layout: auto`: those of the configuration that needs most, and which are taken.
 
     Args:
         spec: of the sweep.
         sampled: checked parameters.
-        storage: of sweeps; None: that of the spec.
+        storage: of sweeps.
         slots: workers that fit the cluster.
     """
     from tuning.controller.resources.layouts import (
@@ -137,12 +136,11 @@ def layout_lines(
         largest_choice,
     )
     from tuning.controller.resources.worker_memory import gib, worker_memory
-    from tuning.controller.sweep_dir.folder import resolve_storage
 
     memory = worker_memory(spec.resources) if spec.resources.chooses_layout else None
     if memory is None:
         return
-    probes = Probes(resolve_storage(storage or spec.storage).root)
+    probes = Probes(storage)
     taken = Counter[str]()
     for config in map(spec.nest, sampled):
         layout = first_fitting(spec, config, memory)
@@ -172,11 +170,10 @@ def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:
     return [*(describe_source(source, spec) for source in sources), *check_mirror(spec)]
 
 
-def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
+def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: Path) -> list[str]:
     """The searcher, the budget, and the disk space that checkpoints need."""
     from results.storage.atomic import free_bytes
     from tuning.controller.preflight.samples import largest_checkpoint
-    from tuning.controller.sweep_dir.folder import resolve_storage
     from tuning.search.auto import choose_scheduler, choose_searcher
 
     trials = spec.budget.trials
@@ -188,20 +185,16 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
     ]
     each = largest_checkpoint(spec, sampled)
     if each is None:
-        return [
-            *lines,
-            "disk       unknown: the training code decides what it saves",
-        ]
+        return [*lines, "disk       unknown: the training code decides what it saves"]
     kept = each * spec.checkpoint.keep
     total = f", {size(kept * trials)} for {trials} trials" if trials else ""
     lines.append(
         f"disk       about {size(each)} a checkpoint, {spec.checkpoint.keep} kept: "
         f"{size(kept)} a trial{total}"
     )
-    root = resolve_storage(storage or spec.storage).root
-    free = free_bytes(root)
+    free = free_bytes(storage)
     if trials and kept * trials > free:
-        lines.append(f"           only {size(free)} are free in {root}: lower checkpoint.keep")
+        lines.append(f"           only {size(free)} are free in {storage}: lower checkpoint.keep")
     return lines
 
 
@@ -216,12 +209,11 @@ def _repeat_lines(spec: SweepSpec) -> list[str]:
     return [f"           the space has {len(found)} configuration{plural}: then they are repeated"]
 
 
-def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
+def _forecast(spec: SweepSpec, storage: Storage, at_once: int) -> str:
     """Time and cost of the sweep, estimated from an earlier sweep of the same file."""
     from tuning.controller.resources.forecast import earlier_trial_cost, forecast
-    from tuning.controller.sweep_dir.folder import resolve_storage
 
-    found = earlier_trial_cost(resolve_storage(storage or spec.storage), spec)
+    found = earlier_trial_cost(storage, spec)
     left = forecast(spec.budget, [], found[1], at_once, prices=spec.prices) if found else None
     if found is None or left is None:
         return "forecast   none: no earlier sweep of this file has a trial that ended"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import lru_cache
 from pathlib import Path
 
 from results.records.failures import Remedy
@@ -67,7 +68,7 @@ class ChosenLayouts(TrialLayouts):
     def __init__(self, spec: SweepSpec, memory: WorkerMemory, probes: Probes) -> None:
         super().__init__(spec)
         self._memory, self._probes = memory, probes
-        self._known: dict[str, Choice] = {}
+        self._compute = lru_cache(_KNOWN)(self._choice_of)
 
     def fewest_workers(self, record: TrialRecord) -> int | None:
         """See `TrialLayouts`."""
@@ -113,13 +114,11 @@ class ChosenLayouts(TrialLayouts):
 
     def _choice(self, record: TrialRecord) -> Choice:
         """The layouts of a trial; the driver asks again and again for those that run."""
-        config = json.dumps({**record.config, **record.adjusted}, sort_keys=True, default=str)
-        if config not in self._known:
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            found = choice_of(self._spec, {**record.config, **record.adjusted}, self._memory)
-            self._known[config] = self._probes.add_to(found)
-        return self._known[config]
+        config = {**record.config, **record.adjusted}
+        return self._compute(json.dumps(config, sort_keys=True, default=str))
+
+    def _choice_of(self, config: str) -> Choice:
+        return self._probes.add_to(choice_of(self._spec, json.loads(config), self._memory))
 
 
 def trial_layouts(spec: SweepSpec, storage: Path) -> TrialLayouts:

@@ -58,9 +58,9 @@ def gpu_memories() -> tuple[int, ...]:
     if shutil.which(_LIST_GPUS[0]) is None:
         return ()
     try:
-        told = subprocess.run(
+        output = subprocess.run(
             _LIST_GPUS, capture_output=True, text=True, timeout=_ANSWER_S, check=True
         ).stdout
-        return tuple(int(line) * 2**20 for line in told.split())
+        return tuple(int(line) * 2**20 for line in output.split())
     except (OSError, subprocess.SubprocessError, ValueError):  # no driver, or `[N/A]`
         return ()

@@ -11,25 +11,6 @@ if TYPE_CHECKING:
 MIN_TRIALS = 20
 
 
-class RegretBound:
-    """The `regret_bound` of a study, computed once, because it costs seconds, until `forget`."""
-
-    def __init__(self, study: optuna.Study, seed: int) -> None:
-        self._study, self._seed = study, seed
-        self._bound: float | None = None
-        self._known = False
-
-    def forget(self) -> None:
-        """Compute it again when it is asked for: a trial has completed."""
-        self._known = False
-
-    def __call__(self) -> float | None:
-        """The largest possible improvement; None if unknown."""
-        if not self._known:
-            self._bound, self._known = regret_bound(self._study, self._seed), True
-        return self._bound
-
-
 def regret_bound(study: optuna.Study, seed: int) -> float | None:
     """Upper bound, with high probability, of the best completed trial's distance to the optimum.
 

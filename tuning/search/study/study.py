@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.search.auto import resolve_search
 from tuning.search.compatibility import compatible_params
 from tuning.search.evidence import ScoreCurves
-from tuning.search.models.regret import RegretBound
+from tuning.search.models.regret import regret_bound
 from tuning.search.optuna_space import OptunaSpace
 from tuning.search.schedulers.base import comparison_steps
 from tuning.search.searchers import BLIND
@@ -65,7 +66,8 @@ class SweepStudy:
             directions=["minimize" if o.mode == "min" else "maximize" for o in spec.objectives],
             load_if_exists=True,
         )
-        self.regret_bound = RegretBound(self._study, spec.seed)
+        # a bound costs seconds: it is computed again when another trial has completed
+        self.regret_bound = cache(partial(regret_bound, self._study, spec.seed))
         self._informed = StudyWithPriors(name, storage)
         self._sampler = ProposalSampler(
             spec, self._search, self._space, self._informed, self._history
@@ -190,7 +192,7 @@ class SweepStudy:
     def _tell(self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None) -> None:
         number, storage = record.number, self._storage
         if record.state is TrialState.COMPLETED:
-            self.regret_bound.forget()
+            self.regret_bound.cache_clear()
         reported, state, values = self._outcomes.final_outcome(record, curve, finals)
         if self._direct.take(number) and not record.violations:
             self._direct.end(number, reported, state, values)
@@ -224,7 +226,7 @@ class SweepStudy:
 
     def rebuild(self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]) -> None:
         """Add trials and outcomes from the trial records that the study lacks."""
-        self.regret_bound.forget()
+        self.regret_bound.cache_clear()
         with self._journal.batched():
             for record, curve, finals in records:
                 if record.number < self._count:
