@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
 from functools import lru_cache
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING
@@ -20,19 +19,15 @@ BLIND = ("random", "grid", "sobol")
 """Searchers that see no other trials: a proposal takes the same time after any number of them."""
 READS_VALUES = ("tpe", "gp", "cmaes")
 """Searchers that learn from the study's values, which are therefore made comparable."""
+_resolve = lru_cache(resolve_name)
 
 
 def make_sampler(spec: SearchSpec, seed: int, evidence: Evidence | None = None) -> BaseSampler:
     """A new sampler. Each proposal gets a new one, so that it depends only on seed, study and
     evidence, and a resumed search proposes the same as an uninterrupted one.
     """
-    return _maker(spec.name)(spec, seed, evidence or Evidence())
-
-
-@lru_cache
-def _maker(name: str) -> Callable[[SearchSpec, int, Evidence], BaseSampler]:
-    found: Callable[[SearchSpec, int, Evidence], BaseSampler] = resolve_name(SEARCHERS[name])
-    return found
+    sampler: BaseSampler = _resolve(SEARCHERS[spec.name])(spec, seed, evidence or Evidence())
+    return sampler
 
 
 def tpe(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:

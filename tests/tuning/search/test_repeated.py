@@ -44,12 +44,3 @@ def propose(tmp_path, space, count, random_share=0.0):
     for _ in range(count):
         train(run, run.next_trial(), upto=1, value=lambda c, s: float(len(str(c).split("1"))))
     return [str(r.params) for r in sorted(run.records.values(), key=lambda r: r.number)]
-
-
-def test_extending_a_space_whose_values_are_all_tried_repeats_them(tmp_path):
-    spec = make_spec(
-        space={"k": {"randint": [0, 2]}}, search={"name": "mfgp"}, budget={"trials": 6}
-    )
-    run = open_run(tmp_path, spec)
-    jobs = [run.next_trial() for _ in range(6)]
-    assert {job.config["k"] for job in jobs} == {0, 1}

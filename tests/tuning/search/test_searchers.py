@@ -62,11 +62,8 @@ class TestConformance:
         settings = {"space": space, "budget": {"trials": 8}, "scheduler": SCHEDULER, **changes}
         return make_spec(search=search, **settings)
 
-    def test_proposals_are_in_the_space_and_differ(self, tmp_path, name):
-        spec = self.spec(name)
-        run = run_sweep(tmp_path, spec)
-        for record in run.records.values():
-            assert all(spec.domains()[k].contains(v) for k, v in record.params.items())
+    def test_proposals_differ(self, tmp_path, name):
+        run = run_sweep(tmp_path, self.spec(name))
         assert len({str(r.params) for r in run.records.values()}) == 8
 
     def test_proposals_are_in_every_kind_of_domain(self, tmp_path, name):

@@ -21,8 +21,7 @@ from trainables.common.experts import router_logits
 from trainables.common.precision import compute_dtype
 from trainables.common.stage_balance import StageBalance
 from trainables.parallel.context import document_mask
-from trainables.parallel.experts import split_experts
-from trainables.parallel.fsdp import shard_weights
+from trainables.parallel.fsdp import shard_weights, split_experts
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.pipeline import Activations, Elsewhere, Pipeline, layers_of_stages
 from trainables.parallel.tensor import split_layers

@@ -133,9 +133,10 @@ def layout_lines(
         Probes,
         choice_of,
         first_fitting,
+        gib,
         largest_choice,
+        worker_memory,
     )
-    from tuning.controller.resources.worker_memory import gib, worker_memory
 
     memory = worker_memory(spec.resources) if spec.resources.chooses_layout else None
     if memory is None:

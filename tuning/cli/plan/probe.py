@@ -38,9 +38,8 @@ def probe(
     """
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight.checks import preflight
-    from tuning.controller.preflight.relative_paths import with_absolute_fixed
-    from tuning.controller.resources.layouts import largest_choice
-    from tuning.controller.resources.worker_memory import worker_memory
+    from tuning.controller.preflight.notes import with_absolute_fixed
+    from tuning.controller.resources.layouts import largest_choice, worker_memory
     from tuning.controller.sweep_dir.create import with_new_defaults
     from tuning.controller.sweep_dir.folder import resolve_storage
 
@@ -87,7 +86,7 @@ def _measure(
 
 
 def _line(one: Measured) -> str:
-    from tuning.controller.resources.worker_memory import gib
+    from tuning.controller.resources.layouts import gib
 
     layout = one.estimate.layout.as_written()
     if one.problem:

@@ -3,26 +3,30 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from search_spaces.domains.conditional import ComputedValue
+from search_spaces.domains.conditional import ComputedValue, Leaf, parameters
 from search_spaces.domains.domain import Domain
+from search_spaces.domains.fixed import fixed_formulas
 from search_spaces.domains.normal import SPREAD
 from search_spaces.errors import UserError, suggest
+from search_spaces.layout import Layout
 from search_spaces.loading.explain import MAX_PROBLEMS
 from search_spaces.loading.sweep_file import LoadedSweep
-from search_spaces.nested import KeyPath, walk
+from search_spaces.nested import KeyPath, dotted, walk
 from search_spaces.redaction import holds_secret
+from search_spaces.spec.layout import DDP
 from search_spaces.spec.search import ONE_METRIC
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 from trainables.registry import resolve
-from tuning.controller.preflight.places import code_key, first_named, locate
-from tuning.controller.preflight.relative_paths import with_absolute_fixed
+from tuning.controller.preflight.notes import with_absolute_fixed
 from tuning.controller.preflight.samples import SAMPLES, sample
-from tuning.controller.preflight.workers import layout_problems, worker_problems
+from tuning.controller.resources.layouts import choice_of, first_fitting, worker_memory
+from tuning.controller.resources.trial_layouts import NO_MEMORY
 
 
 def preflight(
@@ -166,3 +170,93 @@ def _config_problems(
                 problem += f"; {leaf.kind} reaches from mean - {SPREAD} sd to mean + {SPREAD} sd"
             seen.setdefault((place, rule if path else "they fit together"), problem)
     return [(place, problem) for (place, _), problem in seen.items()]
+
+
+def worker_problems(
+    spec: SweepSpec, sampled: list[dict[str, Any]], configs: list[dict[str, Any]]
+) -> list[tuple[KeyPath, str]]:
+    """Parameters that cannot be shared by each number of workers that a trial may have."""
+    resources = spec.resources
+    counts = [
+        1 if resources.chooses_layout else resources.data_parallel(count)
+        for count in range(resources.min_workers, resources.max_workers + 1)
+    ]
+    trainable, seen = resolve(spec.trainable), dict[KeyPath, str]()
+    for params, config in zip(sampled, configs, strict=True):
+        for path, problem in trainable.worker_problems(config, counts):
+            place = locate(spec, path, params)[0] if path else ("resources", "workers")
+            seen.setdefault(place, problem)
+    return list(seen.items())
+
+
+def layout_problems(
+    spec: SweepSpec, sampled: list[dict[str, Any]], configs: list[dict[str, Any]]
+) -> list[tuple[KeyPath, str]]:
+    """Layouts that the workers do not make, or that a configuration does not fit."""
+    resources, seen = spec.resources, dict[KeyPath, str]()
+    if resources.layout == DDP:
+        return []
+    place: KeyPath = ("resources", "layout")
+    if resources.max_workers == 1:
+        return [(place, "has no effect with one worker; set workers, or leave it out")]
+    if isinstance(resources.layout, str):
+        return _choice_problems(spec, configs)
+    counts, trainable = (
+        range(resources.min_workers, resources.max_workers + 1),
+        resolve(spec.trainable),
+    )
+    try:
+        layouts = [resources.layout.resolve(count) for count in counts]
+    except ValueError as e:
+        return [(place, str(e))]
+    for params, config in zip(sampled, configs, strict=True):
+        for layout in layouts:
+            for path, problem in trainable.layout_problems(config, layout):
+                found = locate(spec, path, params)[0] if path else place
+                seen.setdefault(found, problem)
+    return list(seen.items())
+
+
+def _choice_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> list[tuple[KeyPath, str]]:
+    """Why `layout: auto` cannot choose for one of the configurations."""
+    place: KeyPath = ("resources", "layout")
+    trainable = resolve(spec.trainable)
+    if (memory := worker_memory(spec.resources)) is None:
+        return [(place, NO_MEMORY)]
+    for config in configs:
+        if trainable.Config.problems(config):
+            continue  # they are told by their own names
+        checked = trainable.Config.model_validate(config)
+        if checked.layout_memory(Layout(), on_gpu=memory.on_gpu) is None:
+            axis = trainable.axes[0]
+            few = len(trainable.axes) == 1
+            advice = f"it follows {axis} only; leave it out" if few else "write the axes"
+            return [(place, f"auto does not know the memory of this {spec.trainable}; {advice}")]
+        if first_fitting(spec, config, memory) is None:
+            return [(place, choice_of(spec, config, memory).problem)]
+    return []
+
+
+def locate(
+    spec: SweepSpec, path: tuple[str, ...], params: dict[str, Any]
+) -> tuple[KeyPath, Leaf | None]:
+    """The place of a hyperparameter in the sweep file, and its leaf of the space or formula."""
+    name = dotted(path)
+    for leaf in parameters(spec.space):
+        if all(params.get(chooser) == label for chooser, label in leaf.when) and (
+            f"{name}.".startswith(f"{leaf.name}.") or leaf.name.startswith(f"{name}.")
+        ):
+            return ("space", *leaf.path), leaf.leaf
+    if path:
+        return ("fixed", *path), dict(fixed_formulas(spec.fixed)).get(name)
+    return code_key(spec), None
+
+
+def first_named(problem: str, config: dict[str, Any]) -> tuple[str, ...]:
+    """The first hyperparameter that a message names."""
+    return tuple(word for word in re.findall(r"\w+", problem) if word in config)[:1]
+
+
+def code_key(spec: SweepSpec) -> KeyPath:
+    """The key that names the training code."""
+    return ("command",) if spec.command else ("trainable",)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from search_spaces.loading.sweep_file import LoadedSweep
-from tuning.controller.preflight.relative_paths import warn_relative_paths
+from search_spaces.nested import walk
+from search_spaces.spec.sweep import SweepSpec
+from trainables.registry import resolve
 
 _NAME = re.compile(r"([\w/.-]+)(?:\\s[*+?]?|\s)*[=:]")
 """A pattern that begins with a name and a separator."""
@@ -25,3 +29,35 @@ def _warn_patterns(loaded: LoadedSweep) -> Iterator[str]:
                 f"report_from.stdout.{name}: '{pattern}' is also found in x{begins[1]}=1; "
                 r"begin it with \b to find whole names only"
             )
+
+
+def with_absolute_fixed(loaded: LoadedSweep) -> SweepSpec:
+    """The sweep with the relative paths of `fixed` made absolute: trials run in other folders.
+
+    They are relative to the folder of the sweep file, or else to the working directory.
+    """
+    model, folder = resolve(loaded.spec.trainable).Config, loaded.path.absolute().parent
+    fixed = model.resolve_paths(loaded.spec.fixed, folder)
+    return loaded.spec.model_copy(update={"fixed": fixed})
+
+
+def warn_relative_paths(loaded: LoadedSweep) -> list[str]:
+    """A line on relative paths that are not beside the sweep file, but in the working directory."""
+    folder, here = loaded.path.absolute().parent, Path.cwd()
+    if folder.resolve() == here:
+        return []
+    spec = loaded.spec
+    functions = [spec.named or "", *spec.user_code.named.values()]  # absolute if beside the file
+    scripts = [name.rpartition(":")[0] for name in functions]
+    found = [name for name in scripts if name.endswith(".py") and not os.path.isabs(name)]
+    fixed = with_absolute_fixed(loaded).fixed
+    for given, used in ((loaded.command, spec.command or ()), (spec.fixed, fixed)):
+        now = dict(walk(used))
+        for place, before in walk(given):
+            after = now.get(place)
+            after = after[0] if isinstance(after, list) and isinstance(before, str) else after
+            path = Path(str(after).partition("=")[2] if str(after).startswith("-") else str(after))
+            is_here = path.is_relative_to(here) and not path.is_relative_to(folder)
+            found += [str(before)] if is_here and before != after else []
+    names = ", ".join(dict.fromkeys(found))
+    return [f"{names}: not beside {loaded.path.name}, taken from {here}"] if names else []

@@ -13,8 +13,13 @@ from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from search_spaces.spec.layout import LayoutSpec
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.resources.layouts import Choice, Probes, choice_of
-from tuning.controller.resources.worker_memory import WorkerMemory, worker_memory
+from tuning.controller.resources.layouts import (
+    Choice,
+    Probes,
+    WorkerMemory,
+    choice_of,
+    worker_memory,
+)
 
 NO_MEMORY = (
     "auto needs the memory of a worker, and this machine shows no GPU; set "

@@ -20,18 +20,15 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.search.auto import resolve_search
 from tuning.search.compatibility import compatible_params
 from tuning.search.evidence import ScoreCurves
-from tuning.search.models.regret import regret_bound
+from tuning.search.models.optuna_gp import regret_bound
 from tuning.search.optuna_space import OptunaSpace
 from tuning.search.schedulers.base import comparison_steps
 from tuning.search.searchers import BLIND
-from tuning.search.study.direct_writes import DirectWrites
-from tuning.search.study.history import MOST_TRIALS, History
-from tuning.search.study.journal import Journal
-from tuning.search.study.listed_points import ListedPoints
+from tuning.search.study.journal import DirectWrites, Journal
 from tuning.search.study.outcomes import STATES, Outcomes
-from tuning.search.study.proposal_sampler import ProposalSampler
-from tuning.search.transfer.findings import Finding, Findings
-from tuning.search.transfer.study_with_priors import StudyWithPriors
+from tuning.search.study.proposal_sampler import MOST_TRIALS, History, ProposalSampler
+from tuning.search.study.proposals import ListedPoints
+from tuning.search.transfer.findings import Finding, Findings, StudyWithPriors
 
 _TAG = "command"
 
@@ -56,9 +53,10 @@ class SweepStudy:
         self._search, self._outcomes = resolve_search(spec), Outcomes(spec, self._space)
         self._listed = ListedPoints(spec, self._space)
         levels = comparison_steps(spec.scheduler)
-        self._history = (
-            History(levels, most_trials, most_trials // 10) if self._is_bounded else None
-        )
+        # TPE, unless it writes what it proposes for the next proposals, or needs the whole front
+        bounded = self._search.name == "tpe" and not self._search.constant_liar
+        bounded &= not self._outcomes.several
+        self._history = History(levels, most_trials, most_trials // 10) if bounded else None
         self._storage = storage = JournalStorage(self._journal)
         self._study = optuna.create_study(
             storage=storage,
@@ -110,14 +108,6 @@ class SweepStudy:
     def batched(self) -> AbstractContextManager[None]:
         """Write the journal once for all that the block asks and tells."""
         return self._journal.batched()
-
-    @property
-    def _is_bounded(self) -> bool:
-        """Whether the searcher learns from a bounded number of trials: TPE, unless it writes what
-        it proposes for the next proposals (the liar), or needs the whole front.
-        """
-        search = self._search
-        return search.name == "tpe" and not search.constant_liar and not self._outcomes.several
 
     def ask(self, curves: ScoreCurves | None = None) -> tuple[int, dict[str, Any]]:
         """Propose a configuration: its number in the study, and the value of each parameter.

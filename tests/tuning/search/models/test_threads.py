@@ -13,7 +13,7 @@ from optuna.study import create_study
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from search_spaces.spec.search import SearchSpec
-from tuning.search.models.threads import one_thread
+from tuning.search.models.gp import one_thread
 from tuning.search.searchers import make_sampler
 
 

@@ -13,8 +13,7 @@ from optuna.storages import JournalStorage
 from optuna.storages.journal import JournalFileBackend
 from optuna.trial import TrialState, create_trial
 
-from tuning.search.study.direct_writes import DirectWrites
-from tuning.search.study.journal import Journal
+from tuning.search.study.journal import DirectWrites, Journal
 
 SAMPLED = {
     "x": (0.25, FloatDistribution(0, 1)),

@@ -32,18 +32,6 @@ def test_sampler_sees_findings_before_own_trials(tmp_path):
     assert len(run.study.trials) == 1
 
 
-def test_warm_start_improves_first_proposals(tmp_path):
-    sweep(tmp_path, "first", budget={"trials": 30}, scheduler={"name": "none"})
-    changes = {"scheduler": {"name": "none"}, "budget": {"trials": 8}}
-    cold = session(sweep(tmp_path, "cold", **changes))
-    hot = session(sweep(tmp_path, "hot", **changes, **warm_start("first", name="tpe")))
-
-    def miss(run):
-        return sum(abs(r.params["x"] - 0.3) for r in run.records.values())
-
-    assert miss(hot) < miss(cold)
-
-
 def test_evidence_is_fixed_at_the_first_session(tmp_path):
     first = sweep(tmp_path, "first", run=False)
     early = session(first)
