@@ -84,11 +84,9 @@ def _secrets(spec: SweepSpec) -> Problems:
     data = spec.model_dump(mode="json")
     ours = "write ${NAME} in its place, and set that variable"
     other = "let the training code read it from an environment variable"
+    problem = "holds a secret, which would be written down"
     return [
-        (
-            path,
-            f"holds a secret, which would be written down; {ours if path in ENV_FIELDS else other}",
-        )
+        (path, f"{problem}; {ours if path in ENV_FIELDS else other}")
         for path, value in walk(data)
         if holds_secret(next((str(p) for p in reversed(path) if isinstance(p, str)), ""), value)
     ]
