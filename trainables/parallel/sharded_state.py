@@ -152,7 +152,7 @@ def join_optimizer(
             continue  # of another stage
         index = indices[name]
         like = parameters[index]
-        value = _as(_read(tensor, like), like) if tensor.shape == like.shape else _whole(tensor)
+        value = _as(_read(tensor, like), like) if tensor.shape == like.shape else _read(tensor)
         entries.setdefault(index, {})[key] = value
     lost = [name for name, index in indices.items() if index not in entries]
     if lost and not all_here:
@@ -241,20 +241,11 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _read(stored: ShardedTensor, like: torch.Tensor) -> torch.Tensor:
-    """This rank's block of a stored tensor, whose place is that of `like`."""
-    offset, shape = _box(like)
-    found = torch.from_numpy(stored.read(offset, shape))
-    return found.reshape(-1).view(_DTYPES[stored.dtype]).reshape(shape)
-
-
-def _whole(stored: ShardedTensor) -> torch.Tensor:
-    return (
-        torch.from_numpy(stored.read())
-        .reshape(-1)
-        .view(_DTYPES[stored.dtype])
-        .reshape(stored.shape)
-    )
+def _read(stored: ShardedTensor, like: torch.Tensor | None = None) -> torch.Tensor:
+    """This rank's block of a stored tensor, whose place is that of `like`; None: all of it."""
+    box = () if like is None else _box(like)
+    block = torch.from_numpy(stored.read(*box)).reshape(-1).view(_DTYPES[stored.dtype])
+    return block.reshape(box[1] if box else stored.shape)
 
 
 def _cut(whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from search_spaces.domains.conditional import parameters
@@ -18,7 +19,7 @@ class AutoChoice:
     """Name of a searcher or scheduler, and the reason in a few words."""
 
     name: str
-    why: str = "as the sweep file says"
+    why: str
 
     def __str__(self) -> str:
         return f"{self.name} ({self.why})"
@@ -26,10 +27,7 @@ class AutoChoice:
 
 def choose_searcher(spec: SweepSpec) -> AutoChoice:
     """The searcher of a sweep: the named one, or the choice of `auto`."""
-    if spec.search.name != "auto":
-        return AutoChoice(spec.search.name)
-    name, why = _pick_searcher(spec)
-    return AutoChoice(name, f"auto: {why}")
+    return _choose(spec.search.name, _pick_searcher, spec)
 
 
 def choose_scheduler(spec: SweepSpec) -> AutoChoice:
@@ -38,10 +36,7 @@ def choose_scheduler(spec: SweepSpec) -> AutoChoice:
     Raises:
         UserError: the trainable does not exist.
     """
-    if spec.scheduler.name != "auto":
-        return AutoChoice(spec.scheduler.name)
-    name, why = _pick_scheduler(spec)
-    return AutoChoice(name, f"auto: {why}")
+    return _choose(spec.scheduler.name, _pick_scheduler, spec)
 
 
 def resolve_search(spec: SweepSpec) -> SearchSpec:
@@ -58,6 +53,15 @@ def with_scheduler(spec: SweepSpec) -> SweepSpec:
 def auto_choice_comment(spec: SweepSpec) -> str:
     """The comment in the spec file that says what `auto` chose; empty without `auto`."""
     return f"# scheduler {choose_scheduler(spec)}" if spec.scheduler.name == "auto" else ""
+
+
+def _choose(
+    named: str, pick: Callable[[SweepSpec], tuple[str, str]], spec: SweepSpec
+) -> AutoChoice:
+    if named != "auto":
+        return AutoChoice(named, "as the sweep file says")
+    name, why = pick(spec)
+    return AutoChoice(name, f"auto: {why}")
 
 
 def _pick_scheduler(spec: SweepSpec) -> tuple[str, str]:
