@@ -32,7 +32,7 @@ _KEPT = 8
 """Shapes of batches whose schedules, with their buffers, are kept."""
 
 
-class Elsewhere(nn.Module):
+class RemoteLayer(nn.Module):
     """Stands for a layer of another rank: its input is its output."""
 
     def forward(self, hidden_states: torch.Tensor, **others: Any) -> torch.Tensor:

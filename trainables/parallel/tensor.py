@@ -115,7 +115,7 @@ def cut_sequences(plan: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-class _Gather(ParallelStyle):
+class _GatherInputs(ParallelStyle):
     """The inputs of a module are whole; in the backward pass, a rank has the sum of its part."""
 
     def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
@@ -142,7 +142,7 @@ def _whole(value: Any) -> Any:
 _PARTS: dict[str, ParallelStyle] = {
     "cut": PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(_TOKENS)),
     "norm_of_part": SequenceParallel(sequence_dim=_TOKENS),
-    "gather": _Gather(),
+    "gather": _GatherInputs(),
     "rowwise_scatter": RowwiseParallel(output_layouts=Shard(_TOKENS), use_local_output=False),
     "last_norm": _LastNorm(sequence_dim=_TOKENS),
 }

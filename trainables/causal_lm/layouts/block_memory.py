@@ -46,7 +46,7 @@ class Shape(NamedTuple):
         return found
 
 
-class Adapter(NamedTuple):
+class AdapterShape(NamedTuple):
     """Low-rank matrices, which alone are trained.
 
     Attributes:
@@ -86,7 +86,7 @@ class Step(NamedTuple):
     recomputes: bool
     optimizer: str
     fast: bool
-    adapter: Adapter | None
+    adapter: AdapterShape | None
     top_k: int
 
     @property
@@ -102,7 +102,7 @@ class Step(NamedTuple):
         return min(samples, self.micro or samples)
 
 
-class Block(NamedTuple):
+class BlockMemory(NamedTuple):
     """Bytes of a transformer block on a rank.
 
     Attributes:
@@ -127,7 +127,7 @@ class Block(NamedTuple):
     after: int
 
 
-def block_memory(step: Step, layout: Layout) -> Block:
+def block_memory(step: Step, layout: Layout) -> BlockMemory:
     """What a block of a rank needs."""
     shape, adapter, width = step.shape, step.adapter, step.shape.width
     tokens = step.samples(layout) * step.length // layout.cp
@@ -150,7 +150,7 @@ def block_memory(step: Step, layout: Layout) -> Block:
         dropped = sum(inputs for inputs, _ in adapted) * (1 + step.bytes) * adapter.drops
         activations += (len(adapted) * adapter.rank * step.bytes + dropped) * tokens
     times = 2 if adapter else 3  # of this block and the next, and gradients
-    return Block(
+    return BlockMemory(
         tokens,
         kept,
         trained=added // layout.weight_parts if adapter else kept,

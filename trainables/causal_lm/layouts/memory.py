@@ -14,8 +14,8 @@ from search_spaces.layout import Layout
 from trainables.causal_lm.layouts.block_memory import (
     ATTENTION,
     MLP,
-    Adapter,
-    Block,
+    AdapterShape,
+    BlockMemory,
     Shape,
     Step,
     block_memory,
@@ -99,14 +99,14 @@ def _saved(config: Any) -> Shape | None:
     )
 
 
-def _adapter(lora: LoRAConfig, shape: Shape) -> Adapter:
+def _adapter(lora: LoRAConfig, shape: Shape) -> AdapterShape:
     """An adapter; it has no layers if `targets` names some of one block only."""
     names = {f".self_attn.{name}" for name in ATTENTION}
     names |= set() if shape.experts else {f".mlp.{name}" for name in MLP}
     ends = [f".{target}" for target in lora.targets or (*ATTENTION, *MLP)]
     found = {name.rpartition(".")[2] for name in names if name.endswith(tuple(ends))}
     known = lora.targets is None or all(any(n.endswith(end) for n in names) for end in ends)
-    return Adapter(lora.rank, frozenset(found if known else ()), drops=lora.dropout > 0)
+    return AdapterShape(lora.rank, frozenset(found if known else ()), drops=lora.dropout > 0)
 
 
 _LOGITS_BYTES = 2**30
@@ -165,7 +165,7 @@ class _Weights(NamedTuple):
     optimizer: int
 
 
-def _weights(step: Step, layout: Layout, stage: int, block: Block) -> _Weights:
+def _weights(step: Step, layout: Layout, stage: int, block: BlockMemory) -> _Weights:
     shape, trains = step.shape, step.adapter is None
     first, last = stage == 0, stage == layout.pp - 1
     # as of `layers_of_stages`, the first ranks have one more

@@ -35,7 +35,7 @@ from search_spaces.errors import UserError, first_few
 from search_spaces.files import read_regular
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import SweepState, read_state, write_state
-from tuning.search.seeds import derive_seed
+from tuning.search.evidence import derive_seed
 from tuning.search.study.study import SweepStudy
 
 _ATTEMPT, _TRIAL = re.compile(r"attempt_(\d+)"), re.compile(r"t(\d{4,})")
