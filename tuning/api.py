@@ -62,7 +62,7 @@ def run(
     """
     from search_spaces.errors import UserError
     from tuning.controller.events import Interrupt
-    from tuning.controller.preflight.notes import file_notes
+    from tuning.controller.preflight.relative_paths import file_notes
     from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.controller.sweep_dir.create import discard_empty_sweep
     from tuning.search.auto import choose_scheduler

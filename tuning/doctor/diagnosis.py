@@ -13,7 +13,7 @@ from results.storage.atomic import free_bytes
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.preflight.checks import preflight
-from tuning.controller.preflight.notes import with_absolute_fixed
+from tuning.controller.preflight.relative_paths import with_absolute_fixed
 from tuning.controller.preflight.samples import largest_checkpoint
 from tuning.controller.ray_tune.cluster import ray_cluster
 from tuning.controller.ray_tune.messages import ray_messages_to

@@ -9,7 +9,7 @@ from pathlib import Path
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.spec.cluster import ClusterSpec
-from tuning.controller.preflight.notes import with_absolute_fixed
+from tuning.controller.preflight.relative_paths import with_absolute_fixed
 from tuning.controller.resources.placement import Node, compute_placement
 
 _ROOM = 1 << 20

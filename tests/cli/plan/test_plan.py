@@ -10,7 +10,7 @@ from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import DIGITS, Tune
 from trainables.registry import resolve
 from tuning.cli.plan.plan import cost_lines
-from tuning.controller.preflight.notes import warn_relative_paths, with_absolute_fixed
+from tuning.controller.preflight.relative_paths import warn_relative_paths, with_absolute_fixed
 
 
 def test_plan_warns_if_the_disk_is_too_small(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:

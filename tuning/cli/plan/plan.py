@@ -66,7 +66,7 @@ def _plan_sweep(
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.cli.plan.space_table import rule_lines, space_table
     from tuning.controller.preflight.checks import preflight
-    from tuning.controller.preflight.notes import file_notes
+    from tuning.controller.preflight.relative_paths import file_notes
     from tuning.controller.ray_tune.cluster import ray_cluster
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import compute_placement

@@ -38,7 +38,7 @@ def probe(
     """
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight.checks import preflight
-    from tuning.controller.preflight.notes import with_absolute_fixed
+    from tuning.controller.preflight.relative_paths import with_absolute_fixed
     from tuning.controller.resources.layouts import largest_choice, worker_memory
     from tuning.controller.sweep_dir.create import with_new_defaults
     from tuning.controller.sweep_dir.folder import resolve_storage

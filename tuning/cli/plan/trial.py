@@ -52,7 +52,7 @@ def trial(
     """
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight.checks import preflight
-    from tuning.controller.preflight.notes import with_absolute_fixed
+    from tuning.controller.preflight.relative_paths import with_absolute_fixed
 
     if device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # torch is not imported yet

@@ -26,7 +26,7 @@ from search_spaces.spec.search import ONE_METRIC
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 from trainables.config import Problem
 from trainables.registry import resolve
-from tuning.controller.preflight.notes import with_absolute_fixed
+from tuning.controller.preflight.relative_paths import with_absolute_fixed
 from tuning.controller.preflight.samples import SAMPLES, sample
 from tuning.controller.resources.layouts import choice_of, first_fitting, worker_memory
 from tuning.controller.resources.trial_layouts import NO_MEMORY

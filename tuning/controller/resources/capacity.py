@@ -1,6 +1,7 @@
 """The number of trials that may run now, and of the workers of each.
 
-The answer follows the cluster: machines may leave it or join it during a sweep.
+The answer follows the cluster: machines may leave it or join it during a sweep. Attempts that wait
+long for their workers are reported.
 """
 
 from __future__ import annotations

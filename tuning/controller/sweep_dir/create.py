@@ -23,7 +23,7 @@ from search_spaces.nested import show
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from trainables.user_code.loader import canonical
-from tuning.controller.preflight.notes import with_absolute_fixed
+from tuning.controller.preflight.relative_paths import with_absolute_fixed
 from tuning.controller.sweep_dir.folder import SweepState, this_person, write_state
 from tuning.controller.sweep_dir.identity import identity, sign, user_key
 from tuning.controller.sweep_dir.lock import current_driver

@@ -1,4 +1,7 @@
-"""What `tune plan` and `tune run` say of a file that they take, but that may mean another thing."""
+"""Relative paths of a sweep file, and what `tune plan` and `tune run` note of such a file.
+
+A path is beside the file, or else in the working directory.
+"""
 
 from __future__ import annotations
 
