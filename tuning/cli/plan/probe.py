@@ -66,7 +66,7 @@ def _measure(
     from tuning.evaluation.probe import measure_layout
 
     folder = Path(tempfile.mkdtemp(prefix="tune-probe-"))
-    rates = dict[Layout, float]()
+    rates: dict[Layout, float] = {}
     cache = Storage(root).cache
     for estimate in choice.fitting:
         measured = measure_layout(spec, params, estimate, folder, cache, steps, limit)
