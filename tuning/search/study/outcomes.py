@@ -13,7 +13,7 @@ from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.compatibility import compatible_params
 from tuning.search.optuna_space import OptunaSpace
-from tuning.search.transfer.warm_cmaes import REBUILT
+from tuning.search.searchers import REBUILT
 
 STATES = {
     TrialState.COMPLETED: OptunaState.COMPLETE,

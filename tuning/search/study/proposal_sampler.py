@@ -13,11 +13,11 @@ from optuna.trial import TrialState as OptunaState
 from search_spaces.spec.search import SearchSpec
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.evidence import Evidence, ScoreCurve, TrialEvidence, derive_seed
+from tuning.search.findings import StudyWithPriors
 from tuning.search.optuna_space import OptunaSpace, Sampled
 from tuning.search.schedulers.base import comparison_steps
 from tuning.search.searchers import BLIND, READS_VALUES, UNIQUE, make_sampler
 from tuning.search.study.proposals import EarlierProposals
-from tuning.search.transfer.findings import StudyWithPriors
 
 
 class ProposalSampler:

@@ -20,6 +20,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.search.auto import resolve_search
 from tuning.search.compatibility import compatible_params
 from tuning.search.evidence import ScoreCurves
+from tuning.search.findings import Finding, Findings, StudyWithPriors
 from tuning.search.models.optuna_gp import regret_bound
 from tuning.search.optuna_space import OptunaSpace
 from tuning.search.schedulers.base import comparison_steps
@@ -28,7 +29,6 @@ from tuning.search.study.journal import DirectWrites, Journal
 from tuning.search.study.outcomes import STATES, Outcomes
 from tuning.search.study.proposal_sampler import MOST_TRIALS, History, ProposalSampler
 from tuning.search.study.proposals import ListedPoints
-from tuning.search.transfer.findings import Finding, Findings, StudyWithPriors
 
 _TAG = "command"
 

@@ -11,7 +11,7 @@ from tuning.controller.sweep_dir.warm_start import (
     load_evidence,
     source_sweeps,
 )
-from tuning.search.transfer.findings import value_of_rank
+from tuning.search.findings import value_of_rank
 
 
 def test_sampler_sees_findings_before_own_trials(tmp_path):
