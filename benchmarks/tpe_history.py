@@ -20,7 +20,7 @@ from benchmarks.machine import machine
 from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.evidence import ScoreCurves
-from tuning.search.study.history import MOST_TRIALS
+from tuning.search.study.proposal_sampler import MOST_TRIALS
 from tuning.search.study.study import SweepStudy
 
 _ALPHA = np.array([1.0, 1.2, 3.0, 3.2])

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from trainables.parallel.footprint import RankMemory as RankMemory
     from trainables.parallel.fsdp import gathered as gathered
     from trainables.parallel.fsdp import shard as shard
-    from trainables.parallel.gradients import clip_gradients as clip_gradients
+    from trainables.parallel.sharded_state import clip_gradients as clip_gradients
     from trainables.parallel.sharded_state import load_weights as load_weights
     from trainables.registry import resolve as resolve
     from trainables.runtime.preemption import Preempted as Preempted
@@ -60,8 +60,7 @@ _NAMES = {
     "job": "Answer Channel TrialJob",
     "parallel.footprint": "RankMemory",
     "parallel.fsdp": "gathered shard",
-    "parallel.gradients": "clip_gradients",
-    "parallel.sharded_state": "load_weights",
+    "parallel.sharded_state": "clip_gradients load_weights",
     "registry": "resolve",
     "runtime.preemption": "Preempted",
     "runtime.seeding": "isolated_rng seed_everything",

@@ -233,7 +233,7 @@ class Worker:
 
         Of ranks with the same samples (`cp`, `tp`), the values of one count.
         """
-        counts = self.mesh.leads
+        counts = self.mesh.is_metric_rank
         return self._sum_all({k: v if counts else 0.0 for k, v in values.items()})
 
     def _sum_all(self, values: Mapping[str, float]) -> dict[str, float]:

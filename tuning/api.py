@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from search_spaces.loading.sweep_file import LoadedSweep
     from tuning.controller.events import Interrupt, SweepEvents
     from tuning.controller.sweep import SweepController
-    from tuning.search.auto_searcher import AutoChoice
+    from tuning.search.auto import AutoChoice
 
 
 def load(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSweep:
@@ -62,10 +62,10 @@ def run(
     """
     from search_spaces.errors import UserError
     from tuning.controller.events import Interrupt
-    from tuning.controller.preflight.notes import file_notes
+    from tuning.controller.preflight.relative_paths import file_notes
     from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.controller.sweep_dir.create import discard_empty_sweep
-    from tuning.search.auto_scheduler import choose_scheduler
+    from tuning.search.auto import choose_scheduler
 
     check_cluster_auth(address, insecure)
     loaded = load(sweep, overrides) if isinstance(sweep, (str, Path)) else sweep
@@ -151,7 +151,7 @@ def resume(
     from results.records.spec_file import read_spec
     from tuning.controller.events import Interrupt, Observers
     from tuning.controller.ray_tune.cluster import check_cluster_auth
-    from tuning.search.auto_scheduler import choose_scheduler
+    from tuning.search.auto import choose_scheduler
 
     check_cluster_auth(address, insecure)
     observers = tuple(observers)
@@ -203,7 +203,7 @@ def _run(
 ) -> SweepController:
     from results.records.spec_file import read_spec
     from tuning.controller.session import run_session
-    from tuning.search.auto_searcher import choose_searcher
+    from tuning.search.auto import choose_searcher
 
     spec = read_spec(paths)
     return run_session(

@@ -42,7 +42,7 @@ PRIVATE: dict[str, str] = {
     # controller/ray_tune/messages.py writes into a file what Ray prints of its processes.
     "ray._private.worker:print_to_stdstream": "(data, ignore_prefix)",
     "ray._private.state:available_resources_per_node": "()",
-    # search/transfer/informed_study.py shows a sampler the trials of other sweeps.
+    # search/findings.py shows a sampler the trials of other sweeps.
     "optuna.study:Study._get_trials": "(self, deepcopy=True, states=None, use_cache=False)",
     # search/optuna_space.py samples a whole proposal before it writes any parameter.
     "optuna.study:Study._storage": "attribute",
@@ -55,11 +55,11 @@ PRIVATE: dict[str, str] = {
     "optuna._transform:_SearchSpaceTransform.untransform": "(self, trans_params)",
     # search/study/proposal_sampler.py puts trials of other sweeps into the first generation.
     "optuna.samplers:BaseGASampler._get_generation_key": "()",
-    # search/transfer/warm_cmaes.py starts CMA-ES from trials of other sweeps.
+    # search/searchers.py starts CMA-ES from trials of other sweeps.
     "optuna.samplers:CmaEsSampler._source_trials": "attribute",
     # search/study/journal.py drops the positions of entries that were read.
     "optuna.storages.journal:JournalFileBackend._log_number_offset": "attribute",
-    # search/study/unread_trials.py writes entries that Optuna reads.
+    # search/study/journal.py writes entries that Optuna reads.
     "optuna.storages.journal._storage:JournalOperation.CREATE_TRIAL": "attribute",
     "optuna.storages.journal._storage:JournalOperation.SET_TRIAL_INTERMEDIATE_VALUE": "attribute",
     "optuna.storages.journal._storage:JournalOperation.SET_TRIAL_STATE_VALUES": "attribute",

@@ -16,7 +16,7 @@ from search_spaces.spec.base import OneOf, Section
 SCHEDULERS: dict[str, str] = {
     "asha": "tuning.search.schedulers.asha:Asha",
     "asha_promote": "tuning.search.schedulers.asha_promote:AshaPromote",
-    "hyperband": "tuning.search.schedulers.hyperband:Hyperband",
+    "hyperband": "tuning.search.schedulers.asha:Hyperband",
     "median": "tuning.search.schedulers.median:MedianStopping",
     "pbt": "tuning.search.schedulers.pbt:Pbt",
     "pb2": "tuning.search.schedulers.pb2:Pb2",

@@ -10,7 +10,7 @@ import pytest
 from search_spaces.spec.search import SEARCHERS
 from tests.tuning.simulate import STEPS, make_spec, outcome, run_sweep, run_trials
 from tuning.cli.plan.plan import cost_lines
-from tuning.search.finite_space import list_configurations
+from tuning.search.compatibility import list_configurations
 
 SPACE: dict[str, Any] = {
     "x": {"quniform": [0.0, 1.0, 0.5]},
@@ -59,7 +59,7 @@ def test_continuous_and_large_spaces_are_not_listed() -> None:
 
 def test_plan_says_that_configurations_are_repeated(tmp_path: Path) -> None:
     def said(trials: int, **changes: Any) -> bool:
-        lines = cost_lines(finite_spec("random", trials, **changes), [], str(tmp_path))
+        lines = cost_lines(finite_spec("random", trials, **changes), [], tmp_path)
         return any("the space has 18 configurations" in line for line in lines)
 
     assert said(19)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from search_spaces.loading.sweep_file import check_sweep
 from search_spaces.patterns import check_patterns, first_group, metric_pattern
 from search_spaces.positions import Source
-from tuning.controller.preflight.notes import file_notes
+from tuning.controller.preflight.relative_paths import file_notes
 
 FOUND = {
     "loss=0.25": 0.25,

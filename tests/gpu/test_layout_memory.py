@@ -11,8 +11,8 @@ import torch
 from search_spaces.layout import Layout
 from tests.trainables.local import RecordingChannel, make_job
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.launch.probe import Finished, Steps
 from trainables.launch.run_trial import run_trial
+from tuning.evaluation.probe import Finished, Steps
 
 CONFIG: dict[str, Any] = {
     "size": "small",

@@ -12,7 +12,7 @@ from search_spaces.loading.sweep_file import dump_sweep, load_sweep
 from search_spaces.spec.command import fill, name_of, parse_name
 from trainables.registry import code_folder, resolve
 from tuning.controller.preflight.checks import preflight
-from tuning.search.auto_scheduler import choose_scheduler
+from tuning.search.auto import choose_scheduler
 
 SWEEP = """\
 name: s

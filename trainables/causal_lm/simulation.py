@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import atexit
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from tempfile import TemporaryDirectory
 from typing import Any, cast
+from unittest.mock import patch
 
 import torch
 from torch import nn
@@ -35,7 +35,6 @@ from trainables.job import Answer, TrialJob
 from trainables.parallel.fake_rank import FakeDataParallel, fake_group, fake_tensors
 from trainables.parallel.footprint import Footprint
 from trainables.parallel.meter import Meter
-from trainables.parallel.replaced import replaced
 from trainables.worker import Worker
 
 
@@ -72,7 +71,12 @@ def _simulate(config: CausalLMConfig, layout: Layout, rank: int, before: int) ->
     with TemporaryDirectory() as folder, fake_group(rank, ranks):
         job = TrialJob("t", folder, "causal_lm", {}, 0, 1, folder, 1, workers=ranks, layout=spec)
         worker = Worker(job, _Silent(), torch.device("cpu"), rank, ranks)
-        with fake_tensors(worker.mesh), _fake_data_parallel(ranks):
+        alone = ranks == 1 or worker.mesh.is_sharded
+
+        def parallel(model: nn.Module, *_: Any) -> nn.Module:
+            return model if alone else FakeDataParallel(model)
+
+        with fake_tensors(worker.mesh), patch.object(loop, "data_parallel", parallel):
             model = new_random_model(config)
             run = loop.Run(cast(Task, _NoData(config)), worker, model, "")
             found = measure(run, before)
@@ -139,13 +143,3 @@ def new_random_model(config: CausalLMConfig) -> nn.Module:
     if config.lora is not None:
         add_adapter(model, config.lora, config.init_seed)
     return model
-
-
-@contextmanager
-def _fake_data_parallel(ranks: int) -> Iterator[None]:
-    def parallel(model: nn.Module, worker: Worker, *_: Any) -> nn.Module:
-        alone = ranks == 1 or worker.mesh.is_sharded
-        return model if alone else FakeDataParallel(model)
-
-    with replaced(loop, "data_parallel", parallel):
-        yield

@@ -8,8 +8,8 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from trainables.parallel.gradients import clip_gradients
 from trainables.parallel.mesh import ALONE, Mesh
+from trainables.parallel.sharded_state import clip_gradients
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 

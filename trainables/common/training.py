@@ -232,7 +232,7 @@ def load_progress(
 
 def _copy_generators(folder: Path, worker: Worker) -> DeferredWrite:
     """Copy the random generators, of one of the ranks that share them."""
-    if not worker.mesh.leads:
+    if not worker.mesh.is_metric_rank:
         return lambda: None
     generators, stem = copy_tree(rng_state(worker.device)), _rng_file(worker)
     return lambda: generators.write(folder, stem)

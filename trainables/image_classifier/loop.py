@@ -39,8 +39,7 @@ from trainables.image_classifier.model import Classifier, load_classifier, new_c
 from trainables.image_classifier.stages import make_pipeline
 from trainables.job import Answer
 from trainables.parallel.fsdp import blocks_of, free_gathered, shard
-from trainables.parallel.gradients import clip_gradients
-from trainables.parallel.sharded_state import load_weights
+from trainables.parallel.sharded_state import clip_gradients, load_weights
 from trainables.worker import Worker
 
 TRAINED = "trained"

@@ -12,7 +12,7 @@ from trainables.image_classifier.evaluation import image_losses, is_half
 from trainables.image_classifier.model import Classifier
 from trainables.parallel.fsdp import shard_weights
 from trainables.parallel.mesh import Mesh
-from trainables.parallel.pipeline import Activations, Elsewhere, Pipeline, layers_of_stages
+from trainables.parallel.pipeline import Activations, Pipeline, RemoteLayer, layers_of_stages
 
 
 class Stage(nn.Module):
@@ -70,11 +70,11 @@ def make_pipeline(classifier: Classifier, config: ImageClassifierConfig, mesh: M
     mine = {n: p for n, p in enumerate(parts) if n % layout.pp == mesh.coordinates["pp"]}
     stages = {number: Stage(resnet, part, config) for number, part in mine.items()}
     for number in set(range(count)) - {block for part in mine.values() for block in part}:
-        resnet.blocks[number] = Elsewhere()
+        resnet.blocks[number] = RemoteLayer()
     if 0 not in stages:
-        resnet.stem, resnet.stem_norm = Elsewhere(), Elsewhere()
+        resnet.stem, resnet.stem_norm = RemoteLayer(), RemoteLayer()
     if layout.num_stages - 1 not in stages:
-        resnet.classifier = Elsewhere()
+        resnet.classifier = RemoteLayer()
     for stage in stages.values():
         shard_weights(stage, stage.blocks, mesh, torch.float32)
     widths, depth = resnet.config.widths, resnet.config.depth

@@ -7,6 +7,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,6 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers.distributed.expert_parallel import AllToAllEP
 
 from trainables.parallel.mesh import Mesh
-from trainables.parallel.replaced import replaced
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def fake_tensors(mesh: Mesh) -> Iterator[None]:
             # everything is on one device, and tensors cannot be swapped
             (nn.Module, "to", lambda module, *_, **__: module),
         ):
-            stack.enter_context(replaced(owner, name, replacement))
+            stack.enter_context(patch.object(owner, name, replacement))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # each rank of a real run logs them once
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
@@ -130,7 +130,7 @@ def _evenly(dispatch: Callable[..., Any]) -> Callable[..., Any]:
         ranks, parts = self.ep_mesh.size(), self.tp_mesh.size()
         pairs = -(-len(tokens) // parts) * picked.shape[-1]  # of this rank of `tp`
         sizes = [pairs // ranks + (rank < pairs % ranks) for rank in range(ranks)]
-        with replaced(FakeTensor, "tolist", lambda _: [sizes, sizes]):
+        with patch.object(FakeTensor, "tolist", lambda _: [sizes, sizes]):
             return dispatch(self, tokens, picked, weights)
 
     return call

@@ -19,38 +19,15 @@ class Traffic:
 
 
 @dataclass(frozen=True)
-class Footprint:
-    """One rank's share of a training step, beyond the first one.
-
-    Attributes:
-        weights: bytes of parameters and buffers that the rank keeps.
-        gradients: bytes when the optimizer reads them.
-        optimizer: bytes of its state.
-        activations: largest sum of bytes, at a time, of what is none of the others: what the
-            backward pass needs, weights of other ranks that are gathered, and intermediate values.
-        peak: largest sum of bytes of all of them at a time.
-        flops: floating-point operations of matrix products and attention.
-        traffic: by axis; `dp_shard` includes `cp`'s part in it, and `all` is every rank.
-    """
-
-    weights: int
-    gradients: int
-    optimizer: int
-    activations: int
-    peak: int
-    flops: int
-    traffic: dict[str, Traffic] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class RankMemory:
-    """What the rank of a layout that needs most has at once in a training step, in bytes.
+    """What a rank has in a training step beyond the first one, in bytes.
 
     Attributes:
-        weights: of parameters that the rank keeps.
+        weights: of parameters and buffers that the rank keeps.
         gradients: when the optimizer reads them.
         optimizer: of its state.
-        activations: the most at a time of what is none of the others.
+        activations: the most at a time of what is none of the others: what the backward pass
+            needs, weights of other ranks that are gathered, and intermediate values.
         peak: the most of all at a time; not all have their most at the same time.
     """
 
@@ -59,6 +36,19 @@ class RankMemory:
     optimizer: int
     activations: int
     peak: int
+
+
+@dataclass(frozen=True)
+class Footprint(RankMemory):
+    """What a simulated or measured step needs besides.
+
+    Attributes:
+        flops: floating-point operations of matrix products and attention.
+        traffic: by axis; `dp_shard` includes `cp`'s part in it, and `all` is every rank.
+    """
+
+    flops: int
+    traffic: dict[str, Traffic] = field(default_factory=dict)
 
 
 SENT = {

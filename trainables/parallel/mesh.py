@@ -58,7 +58,7 @@ class Mesh:
         return found
 
     @property
-    def leads(self) -> bool:
+    def is_metric_rank(self) -> bool:
         """Whether the metrics of this rank count: one rank speaks for those with its samples."""
         at = self.coordinates
         last = at["pp"] == self.layout.pp - 1  # it has the loss

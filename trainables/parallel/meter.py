@@ -5,31 +5,53 @@ It works alike on real tensors and on fake ones, so that a simulation can be hel
 
 from __future__ import annotations
 
+import math
 import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import chain
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
+import transformers.integrations.moe  # noqa: F401 - its operators
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.distributed._functional_collectives import AsyncCollectiveTensor
 from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
 
-from trainables.parallel.flops import FORMULAS
 from trainables.parallel.footprint import Footprint, Traffic, ring
 from trainables.parallel.mesh import Mesh
-from trainables.parallel.replaced import replaced
 from trainables.parallel.sharded_state import local_part
 
 _RELEASE = 1e-3
 """Seconds in which threads of gloo get the interpreter, to free what they have sent."""
 _OF_EXPERTS = ("alltoall_base_", "all_to_all_single")
 """Only experts send such; their group may be that of another axis too."""
+_ATTENTION = "_scaled_dot_product_flash_attention"
+for _end in ("", "_backward"):  # the registry has the kernels of GPUs only
+    _on_gpu, _on_cpu = _ATTENTION + _end, f"{_ATTENTION}_for_cpu{_end}"
+    _formula = flop_registry[getattr(torch.ops.aten, _on_gpu)]
+    register_flop_formula(getattr(torch.ops.aten, _on_cpu), get_raw=True)(_formula)
+
+
+@register_flop_formula([torch.ops.aten._grouped_mm, torch.ops.transformers.grouped_mm_fallback])
+def _grouped(tokens: tuple[int, ...], weight: tuple[int, ...], *_: Any, **__: Any) -> int:
+    """Operations, by shapes, of tokens that are sorted by expert times matrices of the experts."""
+    return 2 * math.prod(tokens) * weight[-1]
+
+
+@register_flop_formula(torch.ops.transformers.grouped_mm_fallback_backward)
+def _grouped_backward(*shapes: Any, **_: Any) -> int:
+    return 2 * _grouped(*shapes)
+
+
+_FORMULAS: dict[Any, Any] = flop_registry
+"""Of each operation, called with its arguments and `out_val`, its result."""
 
 
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -108,7 +130,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
             see(storage)
             return found
 
-        with replaced(torch.UntypedStorage, "resize_", resized), self:
+        with patch.object(torch.UntypedStorage, "resize_", resized), self:
             yield
 
     def __torch_dispatch__(
@@ -125,8 +147,8 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if packet == torch.ops._c10d_functional.wait_tensor and isinstance(args[0], FakeTensor):
             return args[0]  # as it is, where a fake operation would make another one
         found = func(*args, **kwargs)
-        if packet in FORMULAS:
-            self._flops += FORMULAS[packet](*args, **kwargs, out_val=found)
+        if packet in _FORMULAS:
+            self._flops += _FORMULAS[packet](*args, **kwargs, out_val=found)
         if "c10d" in func.namespace:
             if not any(issubclass(kind, FakeTensor) for kind in types):
                 time.sleep(_RELEASE)
@@ -213,3 +235,22 @@ def _bytes(tensors: Iterable[torch.Tensor]) -> int:
 
 def _state_bytes(optimizer: torch.optim.Optimizer) -> int:
     return _bytes(t for state in optimizer.state.values() for t in _tensors(list(state.values())))
+
+
+@contextmanager
+def counted_flops(model: nn.Module) -> Iterator[FlopCounterMode]:
+    """Count the operations of a model of `transformers` in a block: `get_total_flops()`.
+
+    Experts are one operation there. The one by one loop over them reads which have tokens, which
+    tensors without content do not say.
+    """
+    hf: Any = model
+    before = hf.get_experts_implementation()
+    with suppress(ValueError):  # it has no experts
+        hf.set_experts_implementation("grouped_mm")
+    try:
+        with FlopCounterMode(display=False) as counter:
+            yield counter
+    finally:
+        with suppress(ValueError):
+            hf.set_experts_implementation(before)

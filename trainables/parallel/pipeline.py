@@ -19,9 +19,8 @@ from torch.distributed.pipelining import (
 )
 
 from trainables.parallel.fsdp import free_gathered
-from trainables.parallel.gradients import sum_gradient
 from trainables.parallel.mesh import Mesh
-from trainables.parallel.sharded_state import local_part
+from trainables.parallel.sharded_state import local_part, sum_gradient
 
 _SCHEDULES: dict[str, Any] = {
     "gpipe": ScheduleGPipe,
@@ -33,7 +32,7 @@ _KEPT = 8
 """Shapes of batches whose schedules, with their buffers, are kept."""
 
 
-class Elsewhere(nn.Module):
+class RemoteLayer(nn.Module):
     """Stands for a layer of another rank: its input is its output."""
 
     def forward(self, hidden_states: torch.Tensor, **others: Any) -> torch.Tensor:

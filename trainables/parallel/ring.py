@@ -46,7 +46,7 @@ class _Ring(torch.autograd.Function):
         scale: float | None,
     ) -> torch.Tensor:
         ctx.group, ctx.scale = group, scale
-        for hop, (keys, values) in _around([key.contiguous(), value.contiguous()], group):
+        for hop, (keys, values) in ring_exchange([key.contiguous(), value.contiguous()], group):
             if hop > dist.get_rank(group):  # a later part: no query sees it
                 continue
             part, more, *others = _attend(query, keys, values, scale, is_causal=hop == 0)
@@ -65,7 +65,7 @@ class _Ring(torch.autograd.Function):
         query, key, value, out, norm = ctx.saved_tensors
         by_query = torch.zeros_like(query, dtype=torch.float32)
         moving = [torch.zeros_like(t, dtype=torch.float32).contiguous() for t in (key, value)]
-        for hop, (keys, values) in _around([key.contiguous(), value.contiguous()], ctx.group):
+        for hop, (keys, values) in ring_exchange([key.contiguous(), value.contiguous()], ctx.group):
             if hop <= dist.get_rank(ctx.group):
                 saved = (query, keys, values, out, norm)
                 found = _differentiate(
@@ -81,7 +81,7 @@ class _Ring(torch.autograd.Function):
         return by_query.to(query.dtype), *of_keys, None, None
 
 
-def _around(own: Tensors, group: dist.ProcessGroup | None) -> Iterator[tuple[int, Tensors]]:
+def ring_exchange(own: Tensors, group: dist.ProcessGroup | None) -> Iterator[tuple[int, Tensors]]:
     """The tensors of this rank, of the one before, and so on; the next ones travel meanwhile."""
     size, here = dist.get_world_size(group), own
     for hop in range(size):

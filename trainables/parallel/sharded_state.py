@@ -1,13 +1,16 @@
-"""The tensors of a training run in a checkpoint: each rank writes, and reads, its own blocks."""
+"""Tensors of which ranks have parts: in checkpoints each rank has its own blocks; gradients are
+clipped together."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate
 from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
@@ -149,7 +152,7 @@ def join_optimizer(
             continue  # of another stage
         index = indices[name]
         like = parameters[index]
-        value = _as(_read(tensor, like), like) if tensor.shape == like.shape else _whole(tensor)
+        value = _as(_read(tensor, like), like) if tensor.shape == like.shape else _read(tensor)
         entries.setdefault(index, {})[key] = value
     lost = [name for name, index in indices.items() if index not in entries]
     if lost and not all_here:
@@ -185,6 +188,44 @@ def is_first(tensor: torch.Tensor, mesh: Mesh) -> bool:
     return first and local_part(tensor).numel() > 0
 
 
+def clip_gradients(parameters: Iterable[nn.Parameter], limit: float, mesh: Mesh) -> torch.Tensor:
+    """Scale gradients so that their L2 norm over all ranks is at most `limit`.
+
+    Args:
+        parameters: of this rank; those without a gradient are left out.
+        limit: infinite: gradients are not changed.
+        mesh: of this rank.
+
+    Returns:
+        The norm before, the same on all ranks; it does not wait for a GPU.
+    """
+    if not mesh.is_sharded:
+        return nn.utils.clip_grad_norm_(parameters, limit)
+    weights = [p for p in parameters if p.grad is not None]
+    for weight in weights:
+        sum_gradient(weight)
+    mine = [local_part(p.grad) for p in weights if p.grad is not None and is_first(p, mesh)]
+    total = nn.utils.get_total_norm(mine).to(mesh.device).square()
+    dist.all_reduce(total)
+    norm = total.sqrt()
+    if math.isfinite(limit):
+        scale = (limit / (norm + 1e-6)).clamp(max=1.0)  # as torch does
+        for weight in weights:
+            if weight.grad is not None:
+                part = local_part(weight.grad)
+                part.mul_(scale.to(part.device))  # on the host with `cpu_offload`
+    return norm
+
+
+def sum_gradient(weight: nn.Parameter) -> None:
+    """Sum a gradient of which each rank of `tp` has a summand; each keeps its part of the sum."""
+    grad = weight.grad
+    if not isinstance(grad, DTensor) or not isinstance(weight, DTensor):
+        return
+    if grad.placements != weight.placements:
+        weight.grad = grad.redistribute(placements=weight.placements)
+
+
 def _box(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Offset and shape of this rank's block."""
     if not isinstance(tensor, DTensor):
@@ -200,20 +241,11 @@ def local_part(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.to_local() if isinstance(tensor, DTensor) else tensor
 
 
-def _read(stored: ShardedTensor, like: torch.Tensor) -> torch.Tensor:
-    """This rank's block of a stored tensor, whose place is that of `like`."""
-    offset, shape = _box(like)
-    found = torch.from_numpy(stored.read(offset, shape))
-    return found.reshape(-1).view(_DTYPES[stored.dtype]).reshape(shape)
-
-
-def _whole(stored: ShardedTensor) -> torch.Tensor:
-    return (
-        torch.from_numpy(stored.read())
-        .reshape(-1)
-        .view(_DTYPES[stored.dtype])
-        .reshape(stored.shape)
-    )
+def _read(stored: ShardedTensor, like: torch.Tensor | None = None) -> torch.Tensor:
+    """This rank's block of a stored tensor, whose place is that of `like`; None: all of it."""
+    box = () if like is None else _box(like)
+    block = torch.from_numpy(stored.read(*box)).reshape(-1).view(_DTYPES[stored.dtype])
+    return block.reshape(box[1] if box else stored.shape)
 
 
 def _cut(whole: torch.Tensor, like: torch.Tensor) -> torch.Tensor:

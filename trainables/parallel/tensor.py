@@ -1,4 +1,9 @@
-"""Tensor parallelism by torch's `parallelize_module`: ranks have rows or columns of a layer."""
+"""Tensor parallelism by torch's `parallelize_module`: ranks have rows or columns of a layer.
+
+With sequence parallelism (Korthikanti et al. 2022), norms and residuals of a Llama are computed on
+a part of each sequence by each rank of `tp`. The ranks gather whole sequences before attention and
+MLP, and scatter the sums of their results.
+"""
 
 from __future__ import annotations
 
@@ -8,20 +13,22 @@ from typing import Any
 
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import Replicate
+from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import (
     ColwiseParallel,
     ParallelStyle,
+    PrepareModuleInput,
     RowwiseParallel,
     SequenceParallel,
     parallelize_module,
 )
 
 from search_spaces.errors import UserError
-from trainables.parallel import sequence
 
-HEADS = 2
+_HEADS = 2
 """Dimension of the heads where `transformers` normalises them: [batch, tokens, heads, width]."""
+_TOKENS = 1
+"""Dimension of activations, [batch, tokens, width]."""
 
 
 def split_layers(model: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh) -> None:
@@ -35,7 +42,7 @@ def split_layers(model: nn.Module, plan: Mapping[str, str], mesh: DeviceMesh) ->
             `colwise_gather_output` (each rank computes some outputs and gets all),
             `embedding_rowwise` (each rank has the vectors of some tokens),
             `replicated_with_grad_allreduce` (a norm of each head, whose weights stay whole), or one
-            of `sequence.STYLES`.
+            of `cut_sequences`.
         mesh: the ranks of `tp`.
 
     Raises:
@@ -68,13 +75,10 @@ def _style(kind: str, name: str, module: nn.Module, ranks: int) -> ParallelStyle
         "colwise_gather_output": (ColwiseParallel(output_layouts=Replicate()), None),
         "embedding_rowwise": (RowwiseParallel(input_layouts=Replicate()), None),
         "replicated_with_grad_allreduce": (
-            SequenceParallel(sequence_dim=HEADS, use_local_output=True),
+            SequenceParallel(sequence_dim=_HEADS, use_local_output=True),
             None,
         ),
-        **{
-            name: (style, 1 if "rowwise" in name else None)
-            for name, style in sequence.STYLES.items()
-        },
+        **{name: (style, 1 if "rowwise" in name else None) for name, style in _PARTS.items()},
     }
     if kind not in styles:
         raise UserError(f"layout tp: no plan '{kind}' ({name}); there are {', '.join(styles)}")
@@ -91,3 +95,55 @@ def _tied(modules: Mapping[str, nn.Module], styles: Mapping[str, ParallelStyle])
     weights = {name: weight for name, weight in found.items() if weight is not None}
     ids = [id(weight) for weight in weights.values()]
     return {name: weight for name, weight in weights.items() if ids.count(id(weight)) > 1}
+
+
+def cut_sequences(plan: Mapping[str, str]) -> dict[str, str]:
+    """The plan of a Llama of `transformers`, with sequences that are cut between its layers.
+
+    Positions and masks are computed from the embeddings, which are whole.
+    """
+    rows = {name: "rowwise_scatter" for name, kind in plan.items() if kind == "rowwise"}
+    return {
+        **plan,
+        **rows,
+        "model.layers.0": "cut",
+        "model.layers.*.input_layernorm": "norm_of_part",
+        "model.layers.*.self_attn": "gather",
+        "model.layers.*.post_attention_layernorm": "norm_of_part",
+        "model.layers.*.mlp": "gather",
+        "model.norm": "last_norm",
+    }
+
+
+class _GatherInputs(ParallelStyle):
+    """The inputs of a module are whole; in the backward pass, a rank has the sum of its part."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        def gather(_: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+            return tuple(map(_whole, args)), {name: _whole(v) for name, v in kwargs.items()}
+
+        module.register_forward_pre_hook(gather, with_kwargs=True)
+        return module
+
+
+class _LastNorm(SequenceParallel):
+    """A norm of parts, whose output is whole."""
+
+    def _apply(self, module: nn.Module, device_mesh: DeviceMesh) -> nn.Module:
+        found = super()._apply(module, device_mesh)
+        found.register_forward_hook(lambda *call: _whole(call[-1]).to_local())
+        return found
+
+
+def _whole(value: Any) -> Any:
+    return value.redistribute(placements=[Replicate()]) if isinstance(value, DTensor) else value
+
+
+_PARTS: dict[str, ParallelStyle] = {
+    "cut": PrepareModuleInput(input_layouts=Replicate(), desired_input_layouts=Shard(_TOKENS)),
+    "norm_of_part": SequenceParallel(sequence_dim=_TOKENS),
+    "gather": _GatherInputs(),
+    "rowwise_scatter": RowwiseParallel(output_layouts=Shard(_TOKENS), use_local_output=False),
+    "last_norm": _LastNorm(sequence_dim=_TOKENS),
+}
+"""How ranks have a module, by the names in a plan."""

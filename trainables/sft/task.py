@@ -189,7 +189,7 @@ class SFTTask(FixedData):
             for part in shares(len(questions), EVAL_BATCH, mesh.dp_rank, mesh.dp_size):
                 lines = self._answered(model, questions[part])
                 found += [float(line["match"]) for line in lines]
-                if answers is not None and part.start == 0 and mesh.leads:
+                if answers is not None and part.start == 0 and mesh.is_metric_rank:
                     text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
                     write_atomic(answers, text.encode())
         return found

@@ -32,7 +32,7 @@ def new_record(
         replicate: which of the configuration's seeds it has, from 0.
     """
     from tuning.controller.trial_jobs import trial_identity  # `tune ls` imports no trainable,
-    from tuning.search.seeds import derive_seed  # and `tune show` no numpy
+    from tuning.search.evidence import derive_seed  # and `tune show` no numpy
 
     config, seed = spec.nest(params), derive_seed(spec.seed, number)
     seed = derive_seed(seed, replicate) if replicate else seed

@@ -17,8 +17,8 @@ from tuning.controller.scheduler_adapter import SchedulerAdapter
 from tuning.controller.sweep_dir.trial_cache import copy_trial
 from tuning.controller.trial_queue import TrialQueue
 from tuning.controller.trial_table import TrialTable
+from tuning.search.findings import Finding
 from tuning.search.study.study import SweepStudy
-from tuning.search.transfer.findings import Finding
 
 _SHORT_WAIT_S = 1.0
 """Workers that are up take an attempt sooner: no write of the record then."""

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 from results.records.failures import Remedy
 from results.records.machines import Machine
 from trainables.job import Answer, TrialJob
-from tuning.controller.resources.capacity import Capacity
+from tuning.controller.resources.capacity import Capacity, StartWatch
 from tuning.controller.resources.placement import Allocation, describe_nodes
-from tuning.controller.resources.start_watch import StartWatch
 from tuning.controller.sweep import SweepController
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from search_spaces.errors import UserError, suggest
 from search_spaces.spec.select import SelectSpec
 from search_spaces.spec.sweep import SweepSpec
 from tuning.evaluation.retrain import PrintLine, Retrainer
-from tuning.search.seeds import derive_seed
+from tuning.search.evidence import derive_seed
 
 _FIRST_NUMBER = 1 << 31
 """Seeds of confirmations are derived from numbers from here on, which no trial has."""

@@ -1,4 +1,6 @@
-"""Checks whether values belong to a space: those of an earlier trial, or of a user."""
+"""Which configurations a space has: whether values belong to it, of an earlier trial or of a user;
+and all of them, if they are few.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +10,15 @@ from typing import Any
 from results.records.trial import TrialRecord
 from search_spaces.domains.conditional import parameters, walk_active
 from search_spaces.domains.domain import Domain
+from search_spaces.domains.grid import as_grids, grid_size
 from search_spaces.errors import UserError, suggest
 from search_spaces.formulas.constraints import formula_positions
+from search_spaces.formulas.feasibility import feasible_grid_points
 from search_spaces.nested import same, show
 from search_spaces.spec.sweep import SweepSpec
 
 _ABSENT = object()
+_MOST_LISTED = 10_000
 
 
 def compatible_params(spec: SweepSpec, record: TrialRecord) -> dict[str, Any] | None:
@@ -42,11 +47,10 @@ def params_in_space(
         Values by dotted name; None if one lies outside its domain.
     """
     had = {n: v for n in spec.domains() if (v := _value(params, config, n)) is not _ABSENT}
-    walked = walk_active(spec.space, lambda name, _: had.get(name))
-    leaves = {n: leaf for n, leaf, _ in walked if n in had and isinstance(leaf, Domain)}
-    if not all(leaf.contains(had[name]) for name, leaf in leaves.items()):
+    active = {name: domain for name, domain in _active(spec, had).items() if name in had}
+    if not all(domain.contains(had[name]) for name, domain in active.items()):
         return None
-    return {name: had[name] for name in leaves}
+    return {name: had[name] for name in active}
 
 
 def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
@@ -55,21 +59,19 @@ def check_params(spec: SweepSpec, params: Mapping[str, Any]) -> None:
     Raises:
         UserError: all mistakes, one line each.
     """
-    known, problems = spec.domains(), []
-    there = {n: leaf for n, leaf, _ in walk_active(spec.space, lambda name, _: params.get(name))}
+    known, active, problems = spec.domains(), _active(spec, params), []
     for name, value in params.items():
-        domain = there.get(name)
+        domain = active.get(name)
         if name not in known:
             problems.append(f"{name}: {_why_unknown(spec, name)}")
-        elif not isinstance(domain, Domain):
+        elif domain is None:
             problems.append(f"{name}: not active in this configuration; {_when(spec, name)}")
         elif not domain.contains(value):
             kind, bounds = next(iter(domain.dump().items()))
             problems.append(f"{name}: must be of {kind} {show(bounds)}, got {show(value)}")
     if problems:
         raise UserError(*problems)
-    needed = {name for name, leaf in there.items() if isinstance(leaf, Domain)}
-    if params.keys() >= needed and (rule := spec.violated_constraint(params)):
+    if params.keys() >= active.keys() and (rule := spec.violated_constraint(params)):
         raise UserError(f"constraints: the configuration violates {rule}")
 
 
@@ -92,12 +94,36 @@ def is_complete(spec: SweepSpec, params: Mapping[str, Any]) -> bool:
     """Whether parameters are a complete configuration of the space: exactly the active ones, each
     in its domain, and all constraints satisfied.
     """
-    walked = walk_active(spec.space, lambda name, _: params.get(name))
-    leaves = {name: leaf for name, leaf, _ in walked if isinstance(leaf, Domain)}
-    if params.keys() != leaves.keys():
+    active = _active(spec, params)
+    if params.keys() != active.keys():
         return False
-    inside = all(leaf.contains(params[name]) for name, leaf in leaves.items())
+    inside = all(domain.contains(params[name]) for name, domain in active.items())
     return inside and spec.violated_constraint(params) is None
+
+
+def is_finite(spec: SweepSpec) -> bool:
+    """Whether each domain has a number of values: none is continuous."""
+    domains = [p.leaf for p in parameters(spec.space) if isinstance(p.leaf, Domain)]
+    return all(d.is_categorical or d.q is not None or d.integer for d in domains)
+
+
+def list_configurations(spec: SweepSpec) -> list[dict[str, Any]] | None:
+    """Every configuration that the constraints allow, by dotted name; None if they are too many."""
+    if not is_finite(spec):
+        return None
+    try:
+        grids = as_grids(spec.space)
+    except ValueError:
+        return None
+    if grid_size(grids) > _MOST_LISTED:
+        return None
+    return feasible_grid_points(spec.constraints, grids, spec.fixed)
+
+
+def _active(spec: SweepSpec, params: Mapping[str, Any]) -> dict[str, Domain]:
+    """The domains of the parameters that are active with these values."""
+    walked = walk_active(spec.space, lambda name, _: params.get(name))
+    return {name: leaf for name, leaf, _ in walked if isinstance(leaf, Domain)}
 
 
 def _value(params: Mapping[str, Any], config: Mapping[str, Any], name: str) -> Any:

@@ -1,10 +1,13 @@
-"""The data for a searcher: the curve of every trial, also of running and paused ones."""
+"""What a proposal depends on: a seed, and the curve of every trial, also of running ones."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -68,3 +71,9 @@ class Evidence:
     number: int = 0
     base_seed: int = 0
     repeats: Callable[[Mapping[str, Any]], bool] = lambda sampled: False
+
+
+@lru_cache(8)  # the study and the trial's record ask for the same one
+def derive_seed(seed: int, number: int) -> int:
+    """An independent 32-bit seed for a trial number of a sweep (numpy's SeedSequence)."""
+    return int(np.random.SeedSequence([seed, number]).generate_state(1)[0])

@@ -52,7 +52,8 @@ def importances(data: SweepData) -> list[Importance]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ExperimentalWarning)
         methods["PED-ANOVA"] = PedAnovaImportanceEvaluator()
-        shares = {name: _shares(study, method) for name, method in methods.items()}
+        each = {n: get_param_importances(study, evaluator=m) for n, m in methods.items()}
+    shares = {n: {name: float(share) for name, share in s.items()} for n, s in each.items()}
     return [Importance(n, s, step, len(found)) for n, s in shares.items() if len(s) > 1]
 
 
@@ -66,8 +67,3 @@ def _study(data: SweepData, found: Sequence[tuple[Mapping[str, Any], float]]) ->
         known, distributions = space.encoded(params)
         study.add_trial(create_trial(params=known, distributions=distributions, value=value))
     return study
-
-
-def _shares(study: optuna.Study, method: BaseImportanceEvaluator) -> dict[str, float]:
-    shares = get_param_importances(study, evaluator=method)
-    return {name: float(share) for name, share in shares.items()}

@@ -80,8 +80,3 @@ def _labels(domain: Domain) -> list[bool | int | float | str | None]:
             text += " "
         labels.append(text)
     return labels
-
-
-def decodes_to(domain: Domain, sampled: Any, value: Any) -> bool:
-    """Whether a sample of a numeric domain decodes to a value."""
-    return not domain.is_categorical and bool(decode(domain, sampled) == value)

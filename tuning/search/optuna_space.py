@@ -17,7 +17,7 @@ from search_spaces.domains.domain import Domain
 from search_spaces.domains.sampling import draw, draw_value
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
-from tuning.search.optuna_domains import decode, decodes_to, distribution, encode
+from tuning.search.optuna_domains import decode, distribution, encode
 
 MODEL_DRAWS, RANDOM_DRAWS, MAX_REPEATED = 20, 20_000, 2000
 """Numbers of times that an infeasible proposal is resampled: by the sampler, then at random; and of
@@ -105,10 +105,14 @@ class OptunaSpace:
         encoded = self.encoded(params)[0]
         walked = walk_active(self._spec.space, lambda name, _: params.get(name))
         leaves = {self.key(n, d): (d, v) for n, d, v in walked if isinstance(d, Domain)}
-        return encoded.keys() == sampled.keys() and all(
-            sampled[key] == value or decodes_to(leaves[key][0], sampled[key], leaves[key][1])
-            for key, value in encoded.items()
-        )
+
+        def same(key: str) -> bool:
+            domain, value = leaves[key]
+            if domain.is_categorical or sampled[key] == encoded[key]:
+                return bool(sampled[key] == encoded[key])
+            return bool(decode(domain, sampled[key]) == value)
+
+        return encoded.keys() == sampled.keys() and all(map(same, encoded))
 
     def propose(
         self,
@@ -198,7 +202,7 @@ class OptunaSpace:
         if left := [sampled for sampled in left if known.items() <= sampled.items()]:
             yield _Draft(study, frozen, rng.choice(left), {})
         for _ in range(RANDOM_DRAWS):
-            yield _RandomDraft(study, frozen, known, rng)
+            yield _Draft(study, frozen, known, {}, rng)
 
     def _pick(self, attempt: _Draft, name: str, domain: Domain) -> Any:
         key = self.key(name, domain)
@@ -220,8 +224,10 @@ class _Draft:
         frozen: FrozenTrial,
         given: Mapping[str, Any],
         relative: Mapping[str, Any],
+        rng: random.Random | None = None,
     ) -> None:
         self._study, self._frozen, self._given, self._relative = study, frozen, given, relative
+        self._rng = rng  # in place of the sampler
         self.sampled: Sampled = {}
 
     def suggest(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
@@ -242,6 +248,8 @@ class _Draft:
         return not self.sampled.keys() <= {*self._given, *self._frozen.params}
 
     def _sample(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
+        if self._rng is not None:
+            return encode(domain, draw_value(domain, self._rng))
         if dist.single():
             return encode(domain, domain.categories[0] if domain.is_categorical else domain.lower)
         if key in self._relative:
@@ -249,19 +257,6 @@ class _Draft:
             if dist._contains(internal):
                 return self._relative[key]
         return self._study.sampler.sample_independent(self._study, self._frozen, key, dist)
-
-
-class _RandomDraft(_Draft):
-    """A draft with random values, without a sampler."""
-
-    def __init__(
-        self, study: Study, frozen: FrozenTrial, given: Mapping[str, Any], rng: random.Random
-    ) -> None:
-        super().__init__(study, frozen, given, {})
-        self._rng = rng
-
-    def _sample(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
-        return encode(domain, draw_value(domain, self._rng))
 
 
 def _qualified(leaf: Parameter) -> str:

@@ -70,8 +70,8 @@ class _Random(RandomSampler):
         return value
 
 
-class _Sequence(BaseSampler):
-    """Proposes by number; a second call for the same number gets a random answer."""
+class SobolSampler(BaseSampler):
+    """A scrambled Sobol sequence (Owen 1998); covers the space more evenly than random samples."""
 
     def __init__(self, spec: SearchSpec, seed: int, evidence: Evidence) -> None:
         self._evidence, self._seed = evidence, seed
@@ -89,7 +89,10 @@ class _Sequence(BaseSampler):
     ) -> dict[str, Any]:
         """The configuration of this number; random if it violated a constraint."""
         first, self._called = not self._called, True
-        return self._point(search_space) if first and search_space else {}
+        if not first or not search_space:
+            return {}
+        cube, (block, place) = Cube(search_space), divmod(self._evidence.number, _BLOCK)
+        return cube.decode(_sobol(len(cube.space), self._evidence.base_seed, block)[place])
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
@@ -97,17 +100,6 @@ class _Sequence(BaseSampler):
         """At random."""
         self._random = self._random or _seeded_random(self._seed)
         return self._random.sample_independent(study, trial, name, distribution)
-
-    def _point(self, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-        raise NotImplementedError
-
-
-class SobolSampler(_Sequence):
-    """A scrambled Sobol sequence (Owen 1998); covers the space more evenly than random samples."""
-
-    def _point(self, space: Mapping[str, BaseDistribution]) -> dict[str, Any]:
-        cube, (block, place) = Cube(space), divmod(self._evidence.number, _BLOCK)
-        return cube.decode(_sobol(len(cube.space), self._evidence.base_seed, block)[place])
 
 
 @lru_cache(maxsize=8)

@@ -8,7 +8,7 @@ from results.paths import SweepPaths
 from results.report.sweep_data import SweepData
 from results.sweep_folder.folder import read_state
 from search_spaces.errors import UserError
-from tuning.search.auto_searcher import choose_searcher
+from tuning.search.auto import choose_searcher
 
 
 def with_search(data: SweepData, paths: SweepPaths) -> SweepData:

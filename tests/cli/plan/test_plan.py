@@ -16,7 +16,7 @@ from tuning.controller.preflight.relative_paths import warn_relative_paths, with
 def test_plan_warns_if_the_disk_is_too_small(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("results.storage.atomic.free_bytes", lambda folder: 1000)
     spec = load_sweep(DIGITS).spec
-    lines = cost_lines(spec, [{"learning_rate": 1e-2, "hidden_units": 32}], None)
+    lines = cost_lines(spec, [{"learning_rate": 1e-2, "hidden_units": 32}], tune.cwd)
     assert lines[-1].startswith("           only 1 kB are free in ")
 
 

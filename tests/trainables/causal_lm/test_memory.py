@@ -124,36 +124,6 @@ def draw(layout: Layout, seed: int, *, experts: bool = False) -> CausalLMConfig:
             return config
 
 
-@pytest.mark.parametrize("layout", [Layout(), Layout(dp_shard=2)], ids=str)
-def test_copy_and_shards(layout: Layout) -> None:
-    check(CausalLMConfig(hidden_size=256, batch_size=16), layout)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_any_layout(layout: Layout) -> None:
-    for seed in range(2):
-        check(draw(layout, seed), layout)
-
-
-@pytest.mark.parametrize("layout", [Layout(), Layout(dp_shard=2)], ids=str)
-def test_experts(layout: Layout) -> None:
-    check(CausalLMConfig(hidden_size=128, batch_size=16, experts=EXPERTS), layout)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("layout", EXPERT_LAYOUTS, ids=str)
-def test_experts_on_any_layout(layout: Layout) -> None:
-    for seed in range(2):
-        check(draw(layout, seed, experts=True), layout)
-
-
-@pytest.mark.layouts
-@pytest.mark.parametrize("layout", WITH_EXCHANGE, ids=str)
-def test_experts_with_tokens_of_other_ranks(layout: Layout) -> None:
-    check(draw(layout, 0, experts=True), layout)
-
-
 LORA = ({"rank": 8}, {"rank": 32, "targets": ["q_proj", "v_proj"]})
 
 
@@ -164,9 +134,34 @@ def adapted(lora: dict[str, Any], **given: Any) -> SFTConfig:
     )
 
 
-@pytest.mark.parametrize("lora", LORA, ids=str)
-def test_adapter(lora: dict[str, Any]) -> None:
-    check(adapted(lora), Layout())
+@pytest.mark.parametrize(
+    ("config", "layout"),
+    [
+        (CausalLMConfig(hidden_size=256, batch_size=16), Layout()),
+        (CausalLMConfig(hidden_size=256, batch_size=16), Layout(dp_shard=2)),
+        (CausalLMConfig(hidden_size=128, batch_size=16, experts=EXPERTS), Layout()),
+        (CausalLMConfig(hidden_size=128, batch_size=16, experts=EXPERTS), Layout(dp_shard=2)),
+        *((adapted(lora), Layout()) for lora in LORA),
+    ],
+    ids=["dense", "dense-fsdp", "experts", "experts-fsdp", "adapter", "adapter-few"],
+)
+def test_few_layouts(config: CausalLMConfig, layout: Layout) -> None:
+    check(config, layout)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("experts", [False, True])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_any_layout(seed: int, experts: bool, subtests: pytest.Subtests) -> None:
+    for layout in EXPERT_LAYOUTS if experts else LAYOUTS:
+        with subtests.test(layout=str(layout)):
+            check(draw(layout, seed, experts=experts), layout)
+
+
+@pytest.mark.layouts
+@pytest.mark.parametrize("layout", WITH_EXCHANGE, ids=str)
+def test_experts_with_tokens_of_other_ranks(layout: Layout) -> None:
+    check(draw(layout, 0, experts=True), layout)
 
 
 @pytest.mark.slow
@@ -196,16 +191,6 @@ def test_tokenizer_of_a_folder(tmp_path: Path) -> None:
     config = CausalLMConfig(tokenizer=str(tmp_path))
     same = CausalLMConfig(vocab_size=encoder.size)
     assert memory(config, Layout()) == memory(same, Layout())
-
-
-@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
-def test_smaller_parts_of_a_batch_need_less(layout: Layout) -> None:
-    if layout.pp > 1:
-        return
-    config = CausalLMConfig(hidden_size=64, num_layers=4, batch_size=64)
-    parts = [config.model_copy(update={"micro_batch_size": n}) for n in (4, 2, 1)]
-    peaks = [memory(part, layout).activations for part in (config, *parts)]
-    assert peaks == sorted(peaks, reverse=True)
 
 
 def memory(config: CausalLMConfig, layout: Layout) -> RankMemory:

@@ -25,12 +25,12 @@ from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.simulation import measure
 from trainables.causal_lm.task import Task, open_task
 from trainables.job import TrialJob
-from trainables.launch.probe import Steps
 from trainables.launch.run_trial import run_trial
 from trainables.registry import resolve
 from trainables.sft.task import open_task as open_sft
 from trainables.sft.task import with_start
 from trainables.worker import Worker
+from tuning.evaluation.probe import Steps
 
 BEFORE = 2
 """Steps before the one that is measured: DDP sends the order of its buckets in the second one."""

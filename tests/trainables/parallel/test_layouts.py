@@ -71,15 +71,6 @@ RESUMED = (
     "moe/pp2>ep2",
     "image_classifier/one>pp2",
 )
-ALONE = (
-    "llama/one",
-    "documents/one",
-    "micro/one",
-    "own/one",
-    "wide/one",
-    "moe/one",
-    "image_classifier/one",
-)
 RESUMED_ALONE = (
     "llama/fsdp2>one",
     "own/fsdp2>one",
@@ -90,6 +81,7 @@ RESUMED_ALONE = (
     "moe/ep2>one",
     "image_classifier/pp2>one",
 )
+ALONE = sorted({f"{case.partition('/')[0]}/one" for case in (*BEGUN, *RESUMED)})
 
 
 def learned(metrics: Mapping[str, float]) -> dict[str, float]:

@@ -126,17 +126,6 @@ def test_activations_are_what_autograd_saves() -> None:
     assert simulate(config, Layout()).activations == pytest.approx(kept, rel=NEAR)
 
 
-def test_cut_sequences_need_less_than_whole_ones() -> None:
-    """Norms and residuals of a block have 16 bytes per unit and token, float32."""
-    config = CausalLMConfig(hidden_size=128, num_layers=8, num_heads=8, sequence_length=64)
-    whole, cut = (
-        simulate(config, Layout(tp=4, sequence_parallel=is_cut)) for is_cut in (False, True)
-    )
-    units = config.num_layers * config.batch_size * config.sequence_length * config.hidden_size
-    assert whole.activations - cut.activations == pytest.approx(16 * units * 3 / 4, rel=NEAR)
-    assert cut.traffic["tp"].bytes < whole.traffic["tp"].bytes
-
-
 def test_sft_counts_the_longest_rows(tmp_path: Path) -> None:
     real, found = footprint(tmp_path, "sft/one", 0, 1), simulated("sft/one", 1, 0)
     for kind in ("weights", "gradients", "optimizer"):

@@ -188,7 +188,7 @@ def test_trial_does_not_move_where_no_larger_layout_works(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        ("resources.memory_per_worker=0.001", "no layout of 2 workers fits the 1.02 MiB of a"),
+        ("resources.memory_per_worker=0.001", "of a worker; nearest: {pp: 2}, which"),
         ("resources.memory_per_worker=null", "auto needs the memory of a worker, and this machine"),
         ("resources.workers=1", "has no effect with one worker"),
         (

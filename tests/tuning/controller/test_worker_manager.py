@@ -13,9 +13,8 @@ from tests.tuning.simulate import train
 from trainables.job import Answer
 from trainables.launch.broker.events import Leak
 from tuning.controller.events import SweepEvents
-from tuning.controller.resources.capacity import IDLE_S
+from tuning.controller.resources.capacity import IDLE_S, PATIENCE_S
 from tuning.controller.resources.placement import Node
-from tuning.controller.resources.start_watch import PATIENCE_S
 
 
 @pytest.fixture

@@ -23,9 +23,22 @@ def place(nodes, **resources):
     return compute_placement(ResourcesSpec(**resources), nodes)
 
 
-def test_placement_uses_every_slot():
-    placement = place([Node(8, 0)], workers=2)
-    assert (placement.concurrency, placement.gpus_per_worker) == (4, 0)
+@pytest.mark.parametrize(
+    ("nodes", "resources", "trials"),
+    [
+        ([Node(8, 0)], {"workers": 2}, 4),
+        ([Node(6, 0), Node(6, 0)], {"cpus_per_worker": 4}, 2),  # none spans machines
+        ([Node(64, 2)], {"gpus_per_worker": 0.4}, 4),  # a fraction lies on one device
+        ([Node(8, 0)], {"concurrency": 3}, 3),
+        ([Node(8, 0)], {"concurrency": 30}, 8),
+        ([Node(4, 1), Node(4, 1)], {"workers": 2}, 1),
+        ([Node(64, 2), Node(64, 1)], {"workers": 2, "gpus_per_worker": 0.25}, 6),
+        ([Node(3, 8)], {"workers": 2, "gpus_per_worker": 0.25}, 1),  # CPUs are short
+        ([Node(64, 1)], {"gpus_per_worker": 0.1}, 10),
+    ],
+)
+def test_trials_that_fit_at_once(nodes, resources, trials):
+    assert place(nodes, **resources).concurrency == trials
 
 
 GROWS = '{"max_nodes": 3, "cpus": 4, "gpus": 1}'
@@ -53,10 +66,11 @@ def test_autoscaling_of_another_form_is_a_line(text):
         with_autoscaling([], text)
 
 
-def test_auto_gives_each_worker_a_gpu_if_there_are_enough():
-    assert place([Node(8, 2)], workers=2).gpus_per_worker == 1
-    assert place([Node(8, 1)], workers=2).gpus_per_worker == 0
-    assert place([Node(4, 1), Node(4, 1)], workers=2).concurrency == 1
+@pytest.mark.parametrize(
+    ("gpus", "workers", "each"), [(2, 2, 1), (1, 2, 0), (1, {"min": 1, "max": 2}, 1)]
+)
+def test_auto_gives_each_worker_a_gpu_if_there_are_enough(gpus, workers, each):
+    assert place([Node(8, gpus)], workers=workers).gpus_per_worker == each
 
 
 def test_trials_that_leave_no_cpu_for_ray_data_are_named():
@@ -110,22 +124,6 @@ def test_gpus_that_auto_leaves_unused_are_named_with_the_settings_to_use_them(gp
     assert unused_gpus(place([Node(8, 0)], workers=workers), [Node(8, 0)]) is None
 
 
-def test_worker_never_spans_machines():
-    four = ResourcesSpec(workers=1, cpus_per_worker=4)
-    assert compute_placement(four, [Node(6, 0), Node(6, 0)]).max_trials == 2
-    with pytest.raises(UserError):
-        compute_placement(four, [Node(3, 0), Node(3, 0)])
-
-
-def test_fraction_of_a_gpu_lies_on_one_device():
-    assert place([Node(64, 2)], workers=1, gpus_per_worker=0.4).max_trials == 4
-
-
-def test_requested_concurrency_is_capped_by_what_fits():
-    assert place([Node(8, 0)], workers=1, concurrency=3).concurrency == 3
-    assert place([Node(8, 0)], workers=1, concurrency=30).concurrency == 8
-
-
 def test_error_shows_the_arithmetic():
     with pytest.raises(UserError) as e:
         place([Node(16, 2)], workers=4, gpus_per_worker=1)
@@ -143,9 +141,6 @@ def test_placement_of_workers_that_share_gpus():
     assert placement.request_summary == "2 CPUs + 0.5 GPUs (2 x 1 CPU + 0.25 GPUs)"
     assert placement.gpu_sharing_summary == "4 workers on one, 25% of its memory for each"
     assert place([Node(64, 1)], gpus_per_worker=1).gpu_sharing_summary is None
-    assert compute_placement(quarter, [Node(64, 2), Node(64, 1)]).max_trials == 6
-    assert compute_placement(quarter, [Node(3, 8)]).max_trials == 1, "CPUs are short"
-    assert place([Node(64, 1)], gpus_per_worker=0.1).max_trials == 10
 
 
 def test_fraction_that_cannot_be_placed_is_refused():
@@ -201,11 +196,6 @@ def test_summaries_of_an_elastic_placement():
     assert place([Node(6, 0)], workers=2).elastic_summary is None
     with pytest.raises(UserError, match=r"needs 2 to 3 x 1 CPU, .* 1 of 2 workers fit"):
         compute_placement(elastic(2, 3), [Node(1, 0)])
-
-
-def test_auto_needs_gpus_for_the_fewest_workers_only():
-    assert compute_placement(elastic(1, 2), [Node(8, 1)]).gpus_per_worker == 1
-    assert compute_placement(elastic(2, 3), [Node(8, 1)]).gpus_per_worker == 0
 
 
 def test_summary_of_a_layout():

@@ -4,7 +4,7 @@ from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from tests.tuning.simulate import make_spec, new_sweep, run_sweep
 from tuning.controller.sweep_dir.amend import amend_sweep
-from tuning.search.auto_scheduler import choose_scheduler
+from tuning.search.auto import choose_scheduler
 
 AUTO = {"grace_period": 1, "max_t": 9}
 LOOP = "def train(config): report(config)\n"

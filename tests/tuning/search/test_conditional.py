@@ -98,19 +98,6 @@ def test_proposal_of_a_killed_driver_is_completed(tmp_path: Any) -> None:
     assert [(r.number, r.params) for r in resumed.records.values()] == [proposed]
 
 
-def test_configuration_holds_only_the_chosen_option() -> None:
-    spec = spec_of()
-    params = {"x": 0.0, "opt.k": 1, "optimizer": "sgd", "momentum": 0.1, "lr": 0.5}
-    params |= {"schedule.kind": "step", "schedule.every": 4, "layers": 1, "width": 32}
-    assert spec.nest(params) == {
-        **{"x": 0.0, "opt": {"k": 1}, "optimizer": "sgd", "momentum": 0.1, "lr": 0.5},
-        **{"schedule": {"kind": "step", "every": 4}, "layers": 1, "width": 32, "twice": 8},
-    }
-    adam = {"x": 0.0, "opt.k": 1, "optimizer": "adam", "beta": 0.9, "lr": 1e-3}
-    config = spec.nest({**adam, "layers": 1, "width": 32})
-    assert not config.keys() & {"schedule", "momentum", "twice"}
-
-
 def test_optuna_space_separates_domains_of_one_name() -> None:
     spec = spec_of()
     space = OptunaSpace(spec)

@@ -14,7 +14,7 @@ from tests.search_spaces.examples import DOMAINS
 from tests.tuning.simulate import make_spec
 from tuning.search.optuna_domains import decode, distribution, encode
 from tuning.search.optuna_space import OptunaSpace
-from tuning.search.schedulers.perturbation import perturb, share_of, value_at_share
+from tuning.search.schedulers.pbt import perturb, share_of, value_at_share
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -28,18 +28,6 @@ def test_samples_are_in_the_domain(form):
     if domain.is_categorical or domain.kind in ("randint", "qrandint"):
         expected = domain.categories or range(domain.lower, domain.high + 1, domain.q or 1)
         assert all(v in seen for v in expected)
-
-
-@given(
-    low=st.integers(1, 50), steps=st.integers(1, 50), q=st.integers(2, 20), seed=st.integers(0, 99)
-)
-@settings(max_examples=60)
-def test_qlograndint_samples_are_multiples(low, steps, q, seed):
-    domain = Domain.model_validate({"qlograndint": [low * q, (low + steps) * q, q]})
-    study = optuna.create_study(sampler=optuna.samplers.RandomSampler(seed=seed))
-    value = decode(domain, study.ask({"x": distribution(domain)}).params["x"])
-    assert domain.contains(value)
-    assert value % q == 0
 
 
 @pytest.mark.parametrize("form", DOMAINS, ids=lambda f: next(iter(f)))

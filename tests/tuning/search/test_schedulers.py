@@ -20,26 +20,16 @@ class TestConformance:
     def test_replay_gives_the_same_decisions(self, name, seed):
         assert SchedulerSimulator(name, seed).run().log == SchedulerSimulator(name, seed).run().log
 
+    @pytest.mark.parametrize("several", [False, True], ids=["one objective", "two objectives"])
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
-    @settings(max_examples=40)
-    def test_resumed_scheduler_decides_as_uninterrupted(self, name, seed, moves):
-        whole = SchedulerSimulator(name, seed).run()
-        killed = SchedulerSimulator(name, seed).run(moves).killed_and_resumed(name).run()
-        assert killed.log == whole.log
-
-    @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))
-    @settings(max_examples=15)
-    def test_resumed_scheduler_with_two_objectives_decides_as_uninterrupted(
-        self, name, seed, moves
-    ):
-        if name in ("median", "pb2"):  # the schema refuses them
+    @settings(max_examples=30)
+    def test_resumed_scheduler_decides_as_uninterrupted(self, name, several, seed, moves):
+        if several and name in ("median", "pb2"):  # the schema refuses them
             return
-        score = two_objectives(seed)
-        whole = SchedulerSimulator(name, seed, score=score).run()
-        killed = (
-            SchedulerSimulator(name, seed, score=score).run(moves).killed_and_resumed(name).run()
-        )
-        assert killed.log == whole.log
+        score = {"score": two_objectives(seed)} if several else {}
+        whole = SchedulerSimulator(name, seed, **score).run()
+        killed = SchedulerSimulator(name, seed, **score).run(moves).killed_and_resumed(name)
+        assert killed.run().log == whole.log
         assert Decision.COMPLETE in whole.over.values()
 
     @given(seed=st.integers(0, 10**6), moves=st.integers(0, 120))

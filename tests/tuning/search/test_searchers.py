@@ -23,7 +23,7 @@ from tests.tuning.simulate import (
     train,
 )
 from tuning.controller.preflight.checks import preflight
-from tuning.search.auto_searcher import choose_searcher
+from tuning.search.auto import choose_searcher
 from tuning.search.schedulers import Decision
 
 SPACE = {
@@ -62,11 +62,8 @@ class TestConformance:
         settings = {"space": space, "budget": {"trials": 8}, "scheduler": SCHEDULER, **changes}
         return make_spec(search=search, **settings)
 
-    def test_proposals_are_in_the_space_and_differ(self, tmp_path, name):
-        spec = self.spec(name)
-        run = run_sweep(tmp_path, spec)
-        for record in run.records.values():
-            assert all(spec.domains()[k].contains(v) for k, v in record.params.items())
+    def test_proposals_differ(self, tmp_path, name):
+        run = run_sweep(tmp_path, self.spec(name))
         assert len({str(r.params) for r in run.records.values()}) == 8
 
     def test_proposals_are_in_every_kind_of_domain(self, tmp_path, name):
@@ -206,3 +203,43 @@ def test_searcher_of_one_metric_refuses_several(name):
     loaded = LoadedSweep(spec, Source("two.yaml"), Path("two.yaml"), ())
     with pytest.raises(UserError, match=f"search.name: {name} takes one metric; nsga2"):
         preflight(loaded)
+
+
+SPACES = {
+    "whole numbers": {"k": {"randint": [0, 16]}},
+    "categories": {"a": {"choice": [1, 2, 3, 4]}, "b": {"choice": [1, 2, 3, 4]}},
+    "quantised logarithms": {"k": {"qlograndint": [8, 128, 8]}},
+    "quantised": {"x": {"quniform": [0.0, 1.5, 0.1]}},
+    "conditional": {
+        "o": {"choice": {"one": {"p": {"randint": [0, 8]}}, "two": {"q": {"randint": [0, 8]}}}}
+    },
+}
+
+
+@pytest.mark.parametrize("name", SPACES)
+def test_mfgp_proposes_each_of_sixteen_values_once(tmp_path, name):
+    trials = propose(tmp_path, SPACES[name], 17)
+    assert len(set(trials[:16])) == 16
+    assert trials[16] in trials[:16]
+
+
+def test_random_proposals_of_mfgp_differ(tmp_path):
+    assert len(set(propose(tmp_path, SPACES["conditional"], 16, random_share=1.0))) == 16
+
+
+def test_quantised_normal_proposals_of_mfgp_differ(tmp_path):
+    """Of 25 values; random samples hardly find those of the tails."""
+    assert len(set(propose(tmp_path, {"x": {"qrandn": [0.0, 1.0, 0.5]}}, 12))) == 12
+
+
+def propose(tmp_path, space, count, random_share=0.0):
+    spec = make_spec(
+        space=space,
+        search={"name": "mfgp", "startup_trials": 6, "random_share": random_share},
+        scheduler={"name": "none", "max_t": 1},
+        budget={"trials": count},
+    )
+    run = open_run(tmp_path, spec)
+    for _ in range(count):
+        train(run, run.next_trial(), upto=1, value=lambda c, s: float(len(str(c).split("1"))))
+    return [str(r.params) for r in sorted(run.records.values(), key=lambda r: r.number)]

@@ -80,9 +80,9 @@ def sequence_problem(
 
 def window_problem(layout: Layout, model: str | None) -> tuple[str, str] | None:
     """What prevents `cp` for a model in a folder, as of `sequence_problem`."""
-    told = description_of(model) if model and layout.cp > 1 else {}
-    kinds = set(told.get("layer_types") or ["full_attention"])
-    window = told.get("sliding_window") if told.get("use_sliding_window", True) else None
+    known = description_of(model) if model and layout.cp > 1 else {}
+    kinds = set(known.get("layer_types") or ["full_attention"])
+    window = known.get("sliding_window") if known.get("use_sliding_window", True) else None
     if kinds == {"full_attention"} and window is None:
         return None
     return "model_name_or_path", f"layers that attend to a window do not work with cp {layout.cp}"
@@ -101,10 +101,10 @@ def expert_problem(
         model: as of `sequence_problem`.
     """
     if experts is None:
-        told = description_of(model) if model else {}
-        if layout.ep > 1 or told.get("model_type") != "mixtral":
+        known = description_of(model) if model else {}
+        if layout.ep > 1 or known.get("model_type") != "mixtral":
             return ("", f"ep {layout.ep} has no effect without experts") if layout.ep > 1 else None
-        width, mlp = told["hidden_size"], told["intermediate_size"]
+        width, mlp = known["hidden_size"], known["intermediate_size"]
     elif experts.count % layout.ep:
         return "", f"ep {layout.ep} does not divide experts.count, {experts.count}"
     ranks = layout.expert_parts // layout.ep
@@ -116,9 +116,9 @@ def expert_problem(
 
 def saved_sizes(model: str) -> dict[str, int]:
     """Numbers of layers, heads and units of a model in a folder, by its `config.json`."""
-    told = description_of(model)
-    found = {name: told[name] for name in _CUT if isinstance(told.get(name), int)}
-    layers = told.get("num_hidden_layers")
+    known = description_of(model)
+    found = {name: known[name] for name in _CUT if isinstance(known.get(name), int)}
+    layers = known.get("num_hidden_layers")
     return {**found, "num_layers": layers} if isinstance(layers, int) else found
 
 
@@ -136,5 +136,5 @@ def description_of(model: str) -> dict[str, Any]:
 
 @lru_cache(maxsize=16)
 def _described(file: str, _time: int) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(Path(file).read_text())
-    return told
+    known: dict[str, Any] = json.loads(Path(file).read_text())
+    return known

@@ -46,13 +46,12 @@ from trainables.parallel.context import (
     sequence_part,
     split_sequences,
 )
-from trainables.parallel.experts import split_experts
 from trainables.parallel.fake_rank import fake_tensors
-from trainables.parallel.flops import counted_flops
-from trainables.parallel.fsdp import blocks_of, shard
+from trainables.parallel.fsdp import blocks_of, shard, split_experts
 from trainables.parallel.mesh import ALONE, Mesh
+from trainables.parallel.meter import counted_flops
 from trainables.parallel.pipeline import Pipeline
-from trainables.parallel.sequence import cut_sequences
+from trainables.parallel.tensor import cut_sequences
 
 
 class NextTokenLoss(TrainedLoss[CausalLMConfig]):

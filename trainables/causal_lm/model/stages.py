@@ -21,10 +21,9 @@ from trainables.common.experts import router_logits
 from trainables.common.precision import compute_dtype
 from trainables.common.stage_balance import StageBalance
 from trainables.parallel.context import document_mask
-from trainables.parallel.experts import split_experts
-from trainables.parallel.fsdp import shard_weights
+from trainables.parallel.fsdp import shard_weights, split_experts
 from trainables.parallel.mesh import Mesh
-from trainables.parallel.pipeline import Activations, Elsewhere, Pipeline, layers_of_stages
+from trainables.parallel.pipeline import Activations, Pipeline, RemoteLayer, layers_of_stages
 from trainables.parallel.tensor import split_layers
 
 
@@ -55,14 +54,14 @@ class Stage(nn.Module):
         self.base: Any = deepcopy(base, shared)  # a copy with the same modules
         self.layers = [layer for number, layer in enumerate(base.layers) if number in own]
         self.base.layers = nn.ModuleList(
-            layer if number in own else Elsewhere() for number, layer in enumerate(base.layers)
+            layer if number in own else RemoteLayer() for number, layer in enumerate(base.layers)
         )
         self._is_first, is_last = own.start == 0, own.stop == len(base.layers)
         self.head = hf.get_output_embeddings() if is_last else None
         if not self._is_first:
-            self.base.embed_tokens = Elsewhere()
+            self.base.embed_tokens = RemoteLayer()
         if not is_last:
-            self.base.norm = Elsewhere()
+            self.base.norm = RemoteLayer()
         self._config, self._dtype, self._balance = config, dtype, balance
 
     def forward(
@@ -170,10 +169,10 @@ def _forget_others(hf: Any, own: set[int], *, tied: bool) -> None:
     base = hf.base_model
     count = len(base.layers)
     for number in set(range(count)) - own:
-        base.layers[number] = Elsewhere()
+        base.layers[number] = RemoteLayer()
     is_first, is_last = 0 in own, count - 1 in own
     if not is_first and not (is_last and tied):
-        hf.set_input_embeddings(Elsewhere())
+        hf.set_input_embeddings(RemoteLayer())
     if not is_last:
-        base.norm = Elsewhere()
-        hf.set_output_embeddings(Elsewhere())
+        base.norm = RemoteLayer()
+        hf.set_output_embeddings(RemoteLayer())

@@ -32,12 +32,10 @@ def plan_pipeline(
     from tuning.pipelines.folder import find_pipeline
     from tuning.pipelines.keys import stage_keys
 
-    pipeline = load_pipeline(file, overrides)
+    pipeline, folders = load_pipeline(file, overrides), resolve_storage(storage)
     check_pipeline(pipeline)
-    found = find_pipeline(str(resolve_storage(storage).root / pipeline.name), storage)
-    done = (
-        _complete(found, stage_keys(pipeline, resolve_storage(storage).cache)) if found else set()
-    )
+    found = find_pipeline(str(folders.root / pipeline.name), storage)
+    done = _complete(found, stage_keys(pipeline, folders.cache)) if found else set()
     console = make_console()
     asking = console.status("asking Ray for the resources of the cluster")
     with asking, ray_cluster(address) as nodes:
@@ -107,11 +105,8 @@ def _complete(paths: PipelinePaths, keys: Mapping[str, str]) -> set[str]:
 
     found = read_stages(paths)
     known = {(name, r.key) for name, r in found.stages.items() if r.done}
-    return {
-        name
-        for name, key in keys.items()
-        if (name, key) in known or paths.earlier(name, key).name in found.earlier
-    }
+    before = {name for name, key in keys.items() if paths.earlier(name, key).name in found.earlier}
+    return before | {name for name, key in keys.items() if (name, key) in known}
 
 
 def _forecasts(
@@ -123,15 +118,10 @@ def _forecasts(
 
     made = {}
     for name, loaded in pipeline.sweeps.items():
-        placement = compute_placement(loaded.spec.resources, list(nodes))
-        each = earlier_trial_cost(paths.stages, loaded.spec) if paths else None
-        if each is None:
-            continue
-        spec, at_once = loaded.spec, placement.concurrency
-        found = forecast(spec.budget, [], each[1], at_once, prices=spec.prices)
-        if found is not None:
-            made[name] = found
-    return made
+        spec, at_once = loaded.spec, compute_placement(loaded.spec.resources, nodes).concurrency
+        known = earlier_trial_cost(paths.stages, spec) if paths else None
+        made[name] = forecast(spec.budget, [], known and known[1], at_once, prices=spec.prices)
+    return {name: one for name, one in made.items() if one is not None}
 
 
 def _forecast(found: Forecast | None, done: bool) -> str:

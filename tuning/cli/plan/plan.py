@@ -13,6 +13,7 @@ from tuning.cli.formatting import duration, limits, make_console, print_lines, s
 from tuning.cli.options import Address, File, Insecure, Set, StorageDir
 
 if TYPE_CHECKING:
+    from results.paths import Storage
     from search_spaces.spec.sweep import SweepSpec
     from tuning.controller.resources.placement import Node, Placement
 
@@ -64,10 +65,9 @@ def _plan_sweep(
     from results.storage.probe import check_storage
     from results.sweep_folder.folder import resolve_storage
     from search_spaces.loading.sweep_file import load_sweep
-    from trainables.registry import resolve
     from tuning.cli.plan.space_table import rule_lines, space_table
     from tuning.controller.preflight.checks import preflight
-    from tuning.controller.preflight.notes import file_notes
+    from tuning.controller.preflight.relative_paths import file_notes
     from tuning.controller.ray_tune.cluster import ray_cluster
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import compute_placement
@@ -75,28 +75,27 @@ def _plan_sweep(
     loaded = load_sweep(file, overrides)
     spec = loaded.spec
     sampled = preflight(loaded, files=address is None)
-    check_storage(resolve_storage(storage or spec.storage).root)
+    folders = resolve_storage(storage or spec.storage)
+    check_storage(folders.root)
     notes = [*file_notes(loaded), *rule_lines(spec), *_transfer_lines(spec, storage)]
     objectives = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
-    console, title = make_console(), f": {spec.trainable}, {objectives}"
-    console.print(Text.assemble((spec.name, "bold"), title), soft_wrap=True)
+    title = Text.assemble((spec.name, "bold"), f": {spec.trainable}, {objectives}")
+    (console := make_console()).print(title, soft_wrap=True)
     console.print(space_table(spec, sampled[:samples]))
     print_lines(console, *notes)
     status = "asking Ray for the resources of the cluster"
     with console.status(status), ray_cluster(address) as nodes:
         placement = compute_placement(spec.resources, nodes)
-    reads_datasets = resolve(spec.trainable).reads_datasets
-    print_lines(console, *_placement_lines(placement, nodes, reads_datasets))
-    print_lines(console, *layout_lines(spec, sampled, storage, placement.worker_slots))
+    print_lines(console, *_placement_lines(spec, placement, nodes))
+    print_lines(console, *layout_lines(spec, sampled, folders.root, placement.worker_slots))
     check_gpu_budget(spec.budget, placement)
-    print_lines(console, *cost_lines(spec, sampled, storage))
-    print_lines(console, _forecast(spec, storage, placement.concurrency))
+    forecast = _forecast(spec, folders, placement.concurrency)
+    print_lines(console, *cost_lines(spec, sampled, folders.root), forecast)
 
 
-def _placement_lines(
-    placement: Placement, nodes: list[Node], reads_datasets: bool
-) -> Iterator[str]:
+def _placement_lines(spec: SweepSpec, placement: Placement, nodes: list[Node]) -> Iterator[str]:
     """What a trial needs, and what the cluster has."""
+    from trainables.registry import resolve
     from tuning.controller.resources.placement import (
         describe_nodes,
         no_cpu_for_tasks,
@@ -115,30 +114,34 @@ def _placement_lines(
         yield f"GPUs       {gpus}"
     if problem := unused_nccl(placement):
         yield f"NCCL       {problem}"
-    if reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
+    if resolve(spec.trainable).reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
         yield f"Ray Data   {problem}"
 
 
 def layout_lines(
-    spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None, slots: int
+    spec: SweepSpec, sampled: list[dict[str, Any]], storage: Path, slots: int
 ) -> Iterator[str]:
     """With `layout: auto`: those of the configuration that needs most, and which are taken.
 
     Args:
         spec: of the sweep.
         sampled: checked parameters.
-        storage: of sweeps; None: that of the spec.
+        storage: of sweeps.
         slots: workers that fit the cluster.
     """
-    from results.sweep_folder.folder import resolve_storage
-    from tuning.controller.resources.layouts import choice_of, first_fitting, largest_choice
-    from tuning.controller.resources.probes import Probes
-    from tuning.controller.resources.worker_memory import gib, worker_memory
+    from tuning.controller.resources.layouts import (
+        Probes,
+        choice_of,
+        first_fitting,
+        gib,
+        largest_choice,
+        worker_memory,
+    )
 
     memory = worker_memory(spec.resources) if spec.resources.chooses_layout else None
     if memory is None:
         return
-    probes = Probes(resolve_storage(storage or spec.storage).root)
+    probes = Probes(storage)
     taken = Counter[str]()
     for config in map(spec.nest, sampled):
         layout = first_fitting(spec, config, memory)
@@ -150,7 +153,7 @@ def layout_lines(
     of = ", ".join(f"{layout} by {number}" for layout, number in taken.most_common())
     yield f"layout     auto: taken {of} of {len(sampled)} configurations, with {memory} a worker"
     largest = probes.add_to(largest_choice(spec, sampled, memory)[1])
-    for one in largest.sized[:_MOST_LAYOUTS]:
+    for one in largest.estimates[:_MOST_LAYOUTS]:
         mark = "taken" if one is largest.taken else "fits" if one in largest.fitting else "too much"
         m, name = one.memory, one.layout.as_written()
         parts = f"weights {gib(m.weights)}, activations {gib(m.activations)}"
@@ -168,13 +171,11 @@ def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:
     return [*(describe_source(source, spec) for source in sources), *check_mirror(spec)]
 
 
-def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | None) -> list[str]:
+def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: Path) -> list[str]:
     """The searcher, the budget, and the disk space that checkpoints need."""
     from results.storage.atomic import free_bytes
-    from results.sweep_folder.folder import resolve_storage
     from tuning.controller.preflight.samples import largest_checkpoint
-    from tuning.search.auto_scheduler import choose_scheduler
-    from tuning.search.auto_searcher import choose_searcher
+    from tuning.search.auto import choose_scheduler, choose_searcher
 
     trials = spec.budget.trials
     lines = [
@@ -185,26 +186,22 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: str | No
     ]
     each = largest_checkpoint(spec, sampled)
     if each is None:
-        return [
-            *lines,
-            "disk       unknown: the training code decides what it saves",
-        ]
+        return [*lines, "disk       unknown: the training code decides what it saves"]
     kept = each * spec.checkpoint.keep
     total = f", {size(kept * trials)} for {trials} trials" if trials else ""
     lines.append(
         f"disk       about {size(each)} a checkpoint, {spec.checkpoint.keep} kept: "
         f"{size(kept)} a trial{total}"
     )
-    root = resolve_storage(storage or spec.storage).root
-    free = free_bytes(root)
+    free = free_bytes(storage)
     if trials and kept * trials > free:
-        lines.append(f"           only {size(free)} are free in {root}: lower checkpoint.keep")
+        lines.append(f"           only {size(free)} are free in {storage}: lower checkpoint.keep")
     return lines
 
 
 def _repeat_lines(spec: SweepSpec) -> list[str]:
     """Whether configurations are tried again because the space has no others."""
-    from tuning.search.finite_space import list_configurations
+    from tuning.search.compatibility import list_configurations
 
     found, trials = list_configurations(spec), spec.budget.trials
     if found is None or (trials is not None and trials <= len(found) * spec.replicates):
@@ -213,12 +210,11 @@ def _repeat_lines(spec: SweepSpec) -> list[str]:
     return [f"           the space has {len(found)} configuration{plural}: then they are repeated"]
 
 
-def _forecast(spec: SweepSpec, storage: str | None, at_once: int) -> str:
+def _forecast(spec: SweepSpec, storage: Storage, at_once: int) -> str:
     """Time and cost of the sweep, estimated from an earlier sweep of the same file."""
-    from results.sweep_folder.folder import resolve_storage
     from tuning.controller.resources.forecast import earlier_trial_cost, forecast
 
-    found = earlier_trial_cost(resolve_storage(storage or spec.storage), spec)
+    found = earlier_trial_cost(storage, spec)
     left = forecast(spec.budget, [], found[1], at_once, prices=spec.prices) if found else None
     if found is None or left is None:
         return "forecast   none: no earlier sweep of this file has a trial that ended"

@@ -14,6 +14,7 @@ from tuning.cli.formatting import echo, number
 from tuning.cli.options import File, Set, StorageDir
 
 if TYPE_CHECKING:
+    from search_spaces.layout import Layout
     from search_spaces.spec.sweep import SweepSpec
     from tuning.controller.resources.layouts import Choice
     from tuning.evaluation.probe import Measured
@@ -39,8 +40,7 @@ def probe(
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.preflight.relative_paths import with_absolute_fixed
-    from tuning.controller.resources.layouts import largest_choice
-    from tuning.controller.resources.worker_memory import worker_memory
+    from tuning.controller.resources.layouts import largest_choice, worker_memory
     from tuning.controller.sweep_dir.create import with_new_defaults
 
     loaded = load_sweep(file, ["resources.layout=auto", *set_])
@@ -62,36 +62,34 @@ def _measure(
 ) -> bool:
     """Print and record what each layout needs; False if none runs."""
     from results.paths import Storage
-    from tuning.controller.resources.probes import Probes
-    from tuning.evaluation.probe import fastest, measure_layout
+    from tuning.controller.resources.layouts import Probes
+    from tuning.evaluation.probe import measure_layout
 
     folder = Path(tempfile.mkdtemp(prefix="tune-probe-"))
-    measured: list[Measured] = []
-    for sized in choice.fitting:
-        cache = Storage(root).cache
-        measured.append(measure_layout(spec, params, sized, folder, cache, steps, limit))
-        echo(_line(measured[-1]))
-    if not any(one.problem for one in measured):  # else its message names a log in the folder
+    rates: dict[Layout, float] = {}
+    cache = Storage(root).cache
+    for estimate in choice.fitting:
+        measured = measure_layout(spec, params, estimate, folder, cache, steps, limit)
+        echo(_line(measured))
+        if not measured.problem:
+            rates[estimate.layout] = measured.steps_per_second
+    if len(rates) == len(choice.fitting):  # else a message names a log in the folder
         shutil.rmtree(folder)
-    best = fastest(measured)
-    if best is None:
-        return False
-    for workers in sorted({one.sized.ranks for one in measured}):
-        ran = [one for one in measured if one.sized.ranks == workers and not one.problem]
-        rates = {one.sized.layout: one.steps_per_second for one in ran}
-        if rates:
-            Probes(root).record(choice.sized, workers, rates)
-    layout = best.sized.layout.as_written()
-    echo(f"fastest    {layout}, which trials of this shape take with resources.layout: auto")
-    echo(f'           for all trials: --set "resources.layout={layout}"')
-    return True
+    for workers in sorted({layout.num_ranks for layout in rates}):
+        of_as_many = {one: rate for one, rate in rates.items() if one.num_ranks == workers}
+        Probes(root).record(choice, workers, of_as_many)
+    if rates:
+        layout = max(rates, key=lambda one: rates[one]).as_written()
+        echo(f"fastest    {layout}, which trials of this shape take with resources.layout: auto")
+        echo(f'           for all trials: --set "resources.layout={layout}"')
+    return bool(rates)
 
 
 def _line(one: Measured) -> str:
-    from tuning.controller.resources.worker_memory import gib
+    from tuning.controller.resources.layouts import gib
 
-    layout = one.sized.layout.as_written()
+    layout = one.estimate.layout.as_written()
     if one.problem:
         return f"{layout}: failed: {one.problem}"
-    rate, needed = number(one.steps_per_second), gib(one.sized.memory.peak)
+    rate, needed = number(one.steps_per_second), gib(one.estimate.memory.peak)
     return f"{layout}: {rate} steps/s, {gib(one.peak)} a rank at most (by arithmetic {needed})"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from rich.table import Table
@@ -19,7 +19,8 @@ from tuning.cli.formatting import setting
 def space_table(spec: SweepSpec, sampled: list[dict[str, Any]]) -> Table:
     """A row per parameter or formula; the cell of an inactive parameter is blank."""
     columns = [resolve_values(spec.space, spec.fixed, params) for params in sampled]
-    rows = list(_rows(spec))
+    rows = [row for row in parameters(spec.space) if not isinstance(row.leaf, Constant)]
+    rows += [Parameter(name, formula, ()) for name, formula in fixed_formulas(spec.fixed)]
     conditional = any(row.when for row in rows)
     table = Table(box=None, pad_edge=False, header_style="bold")
     for title in ("parameter", "domain", *(["only if"] if conditional else [])):
@@ -51,12 +52,6 @@ def computed(spec: SweepSpec, config: Mapping[str, Any]) -> dict[str, Any]:
     names = set(formula_positions(spec.space, spec.fixed))
     flat = {dotted(path): value for path, value in walk(config)}
     return {name: value for name, value in flat.items() if name in names}
-
-
-def _rows(spec: SweepSpec) -> Iterator[Parameter]:
-    yield from (row for row in parameters(spec.space) if not isinstance(row.leaf, Constant))
-    for name, formula in fixed_formulas(spec.fixed):
-        yield Parameter(name, formula, ())
 
 
 def _is_active(row: Parameter, known: Mapping[str, Any]) -> bool:

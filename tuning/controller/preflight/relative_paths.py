@@ -1,14 +1,37 @@
-"""Relative paths of a sweep file: beside the file, or else in the working directory."""
+"""Relative paths of a sweep file, and what `tune plan` and `tune run` note of such a file.
+
+A path is beside the file, or else in the working directory.
+"""
 
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
 from pathlib import Path
 
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import walk
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
+
+_NAME = re.compile(r"([\w/.-]+)(?:\\s[*+?]?|\s)*[=:]")
+"""A pattern that begins with a name and a separator."""
+
+
+def file_notes(loaded: LoadedSweep) -> list[str]:
+    """One line for each."""
+    return [*warn_relative_paths(loaded), *_warn_patterns(loaded)]
+
+
+def _warn_patterns(loaded: LoadedSweep) -> Iterator[str]:
+    """Patterns of metrics whose names are also found within longer ones."""
+    for name, pattern in loaded.spec.report_from.stdout.items():
+        if begins := _NAME.match(pattern):
+            yield (
+                f"report_from.stdout.{name}: '{pattern}' is also found in x{begins[1]}=1; "
+                r"begin it with \b to find whole names only"
+            )
 
 
 def with_absolute_fixed(loaded: LoadedSweep) -> SweepSpec:

@@ -162,14 +162,10 @@ class BudgetTracker:
         time = last or record.created, record.number, record.replicate
         insort(self._end_times, time)
         score = self._scores.get(record.id)
-        if score is not None and record.eligible and self._is_best(score, time):
-            self._best = score, time
-
-    def _is_best(self, score: float, time: _EndTime) -> bool:
-        """Whether a score is better than the best one, or equal and earlier."""
-        if self._best is None:
-            return True
-        return score > self._best[0] or (score == self._best[0] and time < self._best[1])
+        if score is None or not record.eligible:
+            return
+        if self._best is None or (-score, time) < self._best:
+            self._best = -score, time
 
 
 _EndTime = tuple[float, int, int]

@@ -57,9 +57,10 @@ def _rank_time(rank: Footprint, layout: Layout, cluster: ClusterSpec, per_node: 
         speed = (cluster.local_bandwidth if local else None) or cluster.bandwidth
         latency = 0.0 if local else cluster.latency * 1e-6
         seconds = sent.messages * latency + sent.bytes / (speed * 1e9)
-        beside, waited = (
-            (beside + seconds, waited) if axis in _BESIDE else (beside, waited + seconds)
-        )
+        if axis in _BESIDE:
+            beside += seconds
+        else:
+            waited += seconds
     return StepTime(max(compute, beside) + waited, compute + beside + waited)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from functools import lru_cache
 from pathlib import Path
 
 from results.records.failures import Remedy
@@ -12,9 +13,13 @@ from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from search_spaces.spec.layout import LayoutSpec
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.resources.layouts import Choice, choice_of
-from tuning.controller.resources.probes import Probes
-from tuning.controller.resources.worker_memory import WorkerMemory, worker_memory
+from tuning.controller.resources.layouts import (
+    Choice,
+    Probes,
+    WorkerMemory,
+    choice_of,
+    worker_memory,
+)
 
 NO_MEMORY = (
     "auto needs the memory of a worker, and this machine shows no GPU; set "
@@ -68,7 +73,7 @@ class ChosenLayouts(TrialLayouts):
     def __init__(self, spec: SweepSpec, memory: WorkerMemory, probes: Probes) -> None:
         super().__init__(spec)
         self._memory, self._probes = memory, probes
-        self._known: dict[str, Choice] = {}
+        self._compute = lru_cache(_KNOWN)(self._choice_of)
 
     def fewest_workers(self, record: TrialRecord) -> int | None:
         """See `TrialLayouts`."""
@@ -106,7 +111,7 @@ class ChosenLayouts(TrialLayouts):
             for number, attempt in enumerate(record.attempts)
             if attempt.remedy is Remedy.LARGER_LAYOUT
         }
-        limits = [one.memory.peak for one in choice.sized if one.layout in failed]
+        limits = [one.memory.peak for one in choice.estimates if one.layout in failed]
         most = min(limits, default=math.inf)
         return [
             one.layout for one in choice.fitting if one.ranks == workers and one.memory.peak < most
@@ -114,13 +119,11 @@ class ChosenLayouts(TrialLayouts):
 
     def _choice(self, record: TrialRecord) -> Choice:
         """The layouts of a trial; the driver asks again and again for those that run."""
-        config = json.dumps({**record.config, **record.adjusted}, sort_keys=True, default=str)
-        if config not in self._known:
-            if len(self._known) >= _KNOWN:
-                self._known.clear()
-            found = choice_of(self._spec, {**record.config, **record.adjusted}, self._memory)
-            self._known[config] = self._probes.add_to(found)
-        return self._known[config]
+        config = {**record.config, **record.adjusted}
+        return self._compute(json.dumps(config, sort_keys=True, default=str))
+
+    def _choice_of(self, config: str) -> Choice:
+        return self._probes.add_to(choice_of(self._spec, json.loads(config), self._memory))
 
 
 def trial_layouts(spec: SweepSpec, storage: Path) -> TrialLayouts:

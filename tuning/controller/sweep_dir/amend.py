@@ -29,7 +29,7 @@ from trainables.user_code.loader import canonical
 from tuning.controller.preflight.checks import preflight
 from tuning.controller.sweep_dir.moved_project import Move, find_move
 from tuning.controller.sweep_dir.warm_start import source_sweeps
-from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
+from tuning.search.auto import auto_choice_comment, with_scheduler
 from tuning.search.compatibility import compatible_params
 
 IMMUTABLE_KEYS = {

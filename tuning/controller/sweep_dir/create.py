@@ -31,7 +31,7 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from trainables.user_code.loader import canonical
 from tuning.controller.preflight.relative_paths import with_absolute_fixed
-from tuning.search.auto_scheduler import auto_choice_comment, with_scheduler
+from tuning.search.auto import auto_choice_comment, with_scheduler
 
 _OWN_KEYS = ("name", "named", "user_code")
 """A folder has its own name, and its own copies of code."""

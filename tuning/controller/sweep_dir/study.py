@@ -10,7 +10,7 @@ from results.storage.atomic import quarantine_file
 from results.sweep_folder.repair import intact_records, repair_line
 from search_spaces.errors import first_few
 from search_spaces.spec.sweep import SweepSpec
-from tuning.search.seeds import derive_seed
+from tuning.search.evidence import derive_seed
 from tuning.search.study.study import SweepStudy
 
 

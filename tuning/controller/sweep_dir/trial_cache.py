@@ -16,7 +16,7 @@ from results.records.trial import Report, TrialRecord, TrialState, read_reports,
 from results.storage.atomic import write_atomic
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
-from tuning.search.transfer.findings import Finding
+from tuning.search.findings import Finding
 
 
 class TrialCache:

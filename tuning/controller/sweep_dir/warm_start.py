@@ -25,7 +25,7 @@ from search_spaces.files import read_regular
 from search_spaces.spec.objectives import Objective
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.compatibility import params_in_space
-from tuning.search.transfer.findings import Finding
+from tuning.search.findings import Finding
 
 _FINDINGS = TypeAdapter(list[Finding])
 

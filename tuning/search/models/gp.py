@@ -4,13 +4,43 @@ milliseconds, and the driver does not import torch.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, wraps
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tuning.search.models.threads import one_thread
+if TYPE_CHECKING:
+    from threadpoolctl import ThreadpoolController
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+def one_thread(function: Callable[P, T]) -> Callable[P, T]:
+    """Run a function with one thread of numpy and scipy.
+
+    The matrices of a search are small, and the processors train the trials: the threads of a
+    library that wait for each other then take a hundred times as long as one thread.
+    """
+
+    @wraps(function)
+    def limited(*args: P.args, **kwargs: P.kwargs) -> T:
+        with _libraries().limit(limits=1):
+            return function(*args, **kwargs)
+
+    return limited
+
+
+@cache
+def _libraries() -> ThreadpoolController:
+    import scipy.linalg  # noqa: F401  # has a library of its own
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
+
 
 Array = NDArray[np.float64]
 

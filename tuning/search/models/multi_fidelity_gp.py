@@ -102,13 +102,15 @@ class MultiFidelitySampler(BaseSampler):
         if len(usable) < max(2, self._spec.startup_trials) or not self._cube.space:
             return nothing
         known = comparable([t.curve for t in usable], self._evidence.levels)
-        if len(known.value) < 2 or share < self._share(known):
+        least = _RANDOM_SHARE_IF_MISLEADING if known.misleads else 0.0
+        if len(known.value) < 2 or share < max(self._spec.random_share, least):
             return nothing
         params = [t.params for t in usable]
         tried = self._cube.encode(params)
         model = self._model(tried, known)
         taken = [params[i] for i in np.argsort(-model.mean(tried))[:_BEST]]
-        shares = self._sample_candidates(self._cube.shares(taken))
+        anywhere = self._rng.random((_RANDOM, len(self._cube.space)))
+        shares = np.concatenate([anywhere, self._perturb(self._cube.shares(taken), _STEPS[0])])
         x = self._cube.points(shares)
         merit = model.merit(x)
         for step in _STEPS:
@@ -118,9 +120,6 @@ class MultiFidelitySampler(BaseSampler):
             merit = np.concatenate([merit, model.merit(near_x)])
         seen = {point.tobytes() for point in self._cube.encode([t.params for t in trials])}
         return shares[[i for i in np.argsort(-merit) if x[i].tobytes() not in seen]]
-
-    def _share(self, known: Comparable) -> float:
-        return max(self._spec.random_share, _RANDOM_SHARE_IF_MISLEADING if known.misleads else 0.0)
 
     def _model(self, tried: Array, known: Comparable) -> _AtTarget:
         """Fit the model to configurations (curves, width) and their comparable values."""
@@ -142,11 +141,6 @@ class MultiFidelitySampler(BaseSampler):
         best = np.argsort(-known.value, kind="stable")[:_POINTS_BEST]
         order = np.lexsort((self._rng.random(len(known.value)), -known.level))
         return np.union1d(best, order[: _POINTS - _POINTS_BEST])
-
-    def _sample_candidates(self, best: Array) -> Array:
-        """Shares of candidates from the whole space and near the best trials."""
-        anywhere = self._rng.random((_RANDOM, len(self._cube.space)))
-        return np.concatenate([anywhere, self._perturb(best, _STEPS[0])])
 
     def _perturb(self, centres: Array, step: float) -> Array:
         """Shares that differ from each centre (n, parameters) in some parameters."""

@@ -35,11 +35,16 @@ class Cube:
 
     def encode(self, configurations: Sequence[Mapping[str, Any]]) -> Array:
         """Points (n, width) of configurations."""
-        return self._points(*self._shares(configurations))
+        return self.points(*self._shares(configurations))
 
-    def points(self, shares: Array) -> Array:
-        """Points (m, width) of the configurations at shares (m, parameters)."""
-        return self._points(shares, np.ones(shares.shape, dtype=bool))
+    def points(self, shares: Array, known: NDArray[np.bool_] | None = None) -> Array:
+        """Points (m, width) of the configurations at shares (m, parameters).
+
+        `known` says which parameters a configuration has; None: all of them.
+        """
+        known = np.ones(shares.shape, dtype=bool) if known is None else known
+        columns = [axis.coordinates(shares[:, k], known[:, k]) for k, axis in enumerate(self._axes)]
+        return np.concatenate([np.zeros((len(shares), 0)), *columns], axis=1)
 
     def decode(self, shares: Array) -> dict[str, Any]:
         """The configuration at shares (parameters,) in [0, 1] of each distribution."""
@@ -62,10 +67,6 @@ class Cube:
                 values = [c[name] for c in configurations if name in c]
                 shares[known[:, k], k] = axis.shares(values)
         return shares, known
-
-    def _points(self, shares: Array, known: NDArray[np.bool_]) -> Array:
-        columns = [axis.coordinates(shares[:, k], known[:, k]) for k, axis in enumerate(self._axes)]
-        return np.concatenate([np.zeros((len(shares), 0)), *columns], axis=1)
 
 
 class _Categories:

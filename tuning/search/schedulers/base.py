@@ -12,8 +12,6 @@ from search_spaces.spec.scheduler import SchedulerSpec
 
 Scores = tuple[float, ...]
 """One value per objective; higher is better."""
-Rung = dict[str, Scores]
-"""Scores of the trials at a rung, in the order in which they came."""
 
 
 def comparison_steps(spec: SchedulerSpec) -> tuple[float, ...]:

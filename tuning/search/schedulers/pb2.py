@@ -11,8 +11,7 @@ import numpy as np
 
 from tuning.search.models.gp import GaussianProcess, standardise
 from tuning.search.schedulers.base import Era, History
-from tuning.search.schedulers.pbt import Pbt
-from tuning.search.schedulers.perturbation import mutable_domains, share_of, value_at_share
+from tuning.search.schedulers.pbt import Pbt, mutable_domains, share_of, value_at_share
 
 _CANDIDATES = 512
 _CONFIDENCE = 1.5

@@ -13,7 +13,7 @@ from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.compatibility import compatible_params
 from tuning.search.optuna_space import OptunaSpace
-from tuning.search.transfer.warm_cmaes import REBUILT
+from tuning.search.searchers import REBUILT
 
 STATES = {
     TrialState.COMPLETED: OptunaState.COMPLETE,
@@ -38,29 +38,27 @@ class Outcomes:
         self.several = len(spec.objectives) > 1
         """Whether the sweep has several objectives: Optuna then stores no reports."""
 
-    def of(
-        self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None
-    ) -> tuple[OptunaState, list[float] | None]:
-        """State and values; FAIL if an objective has no value, or reports are lost."""
-        state = STATES.get(record.state, OptunaState.RUNNING)
-        if state is not OptunaState.COMPLETE:
-            return state, None
-        values = (
-            list(finals or ()) if self.several else [value for _, value in _comparable(curve[-1:])]
-        )
-        return (state, values) if values else (OptunaState.FAIL, None)
-
-    def told(
+    def final_outcome(
         self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None
     ) -> tuple[Curve, OptunaState, list[float] | None]:
         """Reports, state and values with which a trial ends."""
         if record.config_failed:  # pruned before its first report, which Optuna ranks as worst
             return [], OptunaState.PRUNED, None
         reported = [] if self.several else _comparable(curve)
-        state, values = self.of(record, curve, finals)
+        state, values = self._state(record, curve, finals)
         if state is OptunaState.PRUNED and reported:  # as Optuna's `tell` has it
             values = [reported[-1][1]]
         return reported, state, values
+
+    def _state(
+        self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None
+    ) -> tuple[OptunaState, list[float] | None]:
+        """State and values; FAIL if an objective has no value, or reports are lost."""
+        state = STATES.get(record.state, OptunaState.RUNNING)
+        if state is not OptunaState.COMPLETE:
+            return state, None
+        values = list(finals or ()) if self.several else [v for _, v in _comparable(curve[-1:])]
+        return (state, values) if values else (OptunaState.FAIL, None)
 
     def as_trial(
         self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None
@@ -71,7 +69,7 @@ class Outcomes:
             return create_trial(state=OptunaState.FAIL)
         if record.lineage:  # as proposed, before it copied another trial's weights
             params = record.lineage[0].before
-        state, values = self.of(record, curve, finals)
+        state, values = self._state(record, curve, finals)
         if record.config_failed:
             state, curve = OptunaState.PRUNED, []
         sampled, distributions = self._space.encoded(params)

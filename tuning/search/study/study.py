@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -16,21 +17,18 @@ from optuna.trial import TrialState as OptunaState
 from results.analysis.replicates import Curve
 from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
-from tuning.search.auto_searcher import resolve_search
+from tuning.search.auto import resolve_search
 from tuning.search.compatibility import compatible_params
 from tuning.search.evidence import ScoreCurves
-from tuning.search.models.regret import RegretBound
+from tuning.search.findings import Finding, Findings, StudyWithPriors
+from tuning.search.models.optuna_gp import regret_bound
 from tuning.search.optuna_space import OptunaSpace
 from tuning.search.schedulers.base import comparison_steps
 from tuning.search.searchers import BLIND
-from tuning.search.study.history import MOST_TRIALS, History
-from tuning.search.study.journal import Journal
-from tuning.search.study.listed_points import ListedPoints
+from tuning.search.study.journal import DirectWrites, Journal
 from tuning.search.study.outcomes import STATES, Outcomes
-from tuning.search.study.proposal_sampler import ProposalSampler
-from tuning.search.study.unread_trials import UnreadTrials
-from tuning.search.transfer.findings import Finding, Findings
-from tuning.search.transfer.informed_study import InformedStudy
+from tuning.search.study.proposal_sampler import MOST_TRIALS, History, ProposalSampler
+from tuning.search.study.proposals import ListedPoints
 
 _TAG = "command"
 
@@ -55,9 +53,10 @@ class SweepStudy:
         self._search, self._outcomes = resolve_search(spec), Outcomes(spec, self._space)
         self._listed = ListedPoints(spec, self._space)
         levels = comparison_steps(spec.scheduler)
-        self._history = (
-            History(levels, most_trials, most_trials // 10) if self._is_bounded else None
-        )
+        # TPE, unless it writes what it proposes for the next proposals, or needs the whole front
+        bounded = self._search.name == "tpe" and not self._search.constant_liar
+        bounded &= not self._outcomes.several
+        self._history = History(levels, most_trials, most_trials // 10) if bounded else None
         self._storage = storage = JournalStorage(self._journal)
         self._study = optuna.create_study(
             storage=storage,
@@ -65,13 +64,14 @@ class SweepStudy:
             directions=["minimize" if o.mode == "min" else "maximize" for o in spec.objectives],
             load_if_exists=True,
         )
-        self.regret_bound = RegretBound(self._study, spec.seed)
-        self._informed = InformedStudy(name, storage)
+        # a bound costs seconds: it is computed again when another trial has completed
+        self.regret_bound = cache(partial(regret_bound, self._study, spec.seed))
+        self._informed = StudyWithPriors(name, storage)
         self._sampler = ProposalSampler(
             spec, self._search, self._space, self._informed, self._history
         )
         self._study_id = storage.get_study_id_from_name(name)
-        self._unread = UnreadTrials(self._journal, storage, self._study_id)
+        self._direct = DirectWrites(self._journal, storage, self._study_id)
         self._waiting: deque[int] = deque()
         self._count, self._proposed_here = 0, set[int]()
         for trial in self.trials:
@@ -109,14 +109,6 @@ class SweepStudy:
         """Write the journal once for all that the block asks and tells."""
         return self._journal.batched()
 
-    @property
-    def _is_bounded(self) -> bool:
-        """Whether the searcher learns from a bounded number of trials: TPE, unless it writes what
-        it proposes for the next proposals (the liar), or needs the whole front.
-        """
-        search = self._search
-        return search.name == "tpe" and not search.constant_liar and not self._outcomes.several
-
     def ask(self, curves: ScoreCurves | None = None) -> tuple[int, dict[str, Any]]:
         """Propose a configuration: its number in the study, and the value of each parameter.
 
@@ -142,7 +134,7 @@ class SweepStudy:
             # one entry of the journal in place of one per parameter
             proposed = self._sampler.proposed
             params, sampled = self._space.sample(self._informed, number, point, proposed)
-            self._unread.add(number, sampled)
+            self._direct.add(number, sampled)
             if self._history is not None:
                 self._history.begin(number, sampled)
             self._count_params({key: value for key, (value, _) in sampled.items()})
@@ -183,18 +175,19 @@ class SweepStudy:
             finals: last value of each objective; needed with several objectives.
         """
         known = record.number in self._proposed_here
-        if not known and compatible_params(self._spec, record) is None:  # of an earlier space
-            return
-        with self._journal.batched():
-            self._tell(record, curve, finals)
+        if known or compatible_params(self._spec, record) is not None:  # else of an earlier space
+            with self._journal.batched():
+                self._tell(record, curve, finals)
 
     def _tell(self, record: TrialRecord, curve: Curve, finals: Sequence[float] | None) -> None:
-        if record.state is TrialState.COMPLETED:
-            self.regret_bound.forget()
         number, storage = record.number, self._storage
-        reported, state, values = self._outcomes.told(record, curve, finals)
-        if self._unread.take(number) and not record.violations:
-            self._end_unread(number, reported, state, values)
+        if record.state is TrialState.COMPLETED:
+            self.regret_bound.cache_clear()
+        reported, state, values = self._outcomes.final_outcome(record, curve, finals)
+        if self._direct.take(number) and not record.violations:
+            self._direct.end(number, reported, state, values)
+            if self._history is not None:
+                self._history.end(number, reported, state, values)
             return
         frozen = self._trial(number)
         if frozen.state.is_finished():  # by a driver that was killed right after
@@ -206,13 +199,6 @@ class SweepStudy:
                 storage.set_trial_intermediate_value(frozen._trial_id, step, value)
         storage.set_trial_state_values(frozen._trial_id, state, values)
         self._remember(self._trial(number))
-
-    def _end_unread(
-        self, number: int, reported: Curve, state: OptunaState, values: list[float] | None
-    ) -> None:
-        self._unread.end(number, reported, state, values)
-        if self._history is not None:
-            self._history.end(number, reported, state, values)
 
     def _remember(self, trial: FrozenTrial) -> None:
         """Keep what the storage knows of a trial, for a searcher that does not read the storage."""
@@ -230,22 +216,17 @@ class SweepStudy:
 
     def rebuild(self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]) -> None:
         """Add trials and outcomes from the trial records that the study lacks."""
+        self.regret_bound.cache_clear()
         with self._journal.batched():
-            self._rebuild(records)
-
-    def _rebuild(
-        self, records: Iterable[tuple[TrialRecord, Curve, Sequence[float] | None]]
-    ) -> None:
-        self.regret_bound.forget()
-        for record, curve, finals in records:
-            if record.number < self._count:
-                if record.state.finished:
-                    self.tell(record, curve, finals)
-                continue
-            for _ in range(self._count, record.number):  # the record of this trial is lost
-                self._study.add_trial(create_trial(state=OptunaState.FAIL))
-            self._study.add_trial(self._outcomes.as_trial(record, curve, finals))
-            self._add(self._trial(record.number))
+            for record, curve, finals in records:
+                if record.number < self._count:
+                    if record.state.finished:
+                        self.tell(record, curve, finals)
+                    continue
+                for _ in range(self._count, record.number):  # the record of this trial is lost
+                    self._study.add_trial(create_trial(state=OptunaState.FAIL))
+                self._study.add_trial(self._outcomes.as_trial(record, curve, finals))
+                self._add(self._trial(record.number))
 
     def agrees(self, record: TrialRecord) -> bool:
         """Whether the study has the record's configuration, or does not have the trial."""
@@ -258,13 +239,13 @@ class SweepStudy:
 
     def recover(self, number: int) -> tuple[dict[str, Any], TrialState, int | None] | None:
         """Parameters, state and last step of a trial whose record is lost; None if not found."""
-        trials = self.trials
-        params = self._space.params(trials[number].params) if number < len(trials) else None
-        if params is None:
+        frozen = next((t for t in self.trials if t.number == number), None)
+        params = self._space.params(frozen.params) if frozen else None
+        if frozen is None or params is None:
             return None
         states = {known: ours for ours, known in STATES.items()}
-        state = states.get(trials[number].state, TrialState.PENDING)
-        return params, state, trials[number].last_step if state.finished else None
+        state = states.get(frozen.state, TrialState.PENDING)
+        return params, state, frozen.last_step if state.finished else None
 
     def _completed(self, frozen: FrozenTrial) -> dict[str, Any]:
         """A trial's configuration; completes it if the driver was killed while proposing."""

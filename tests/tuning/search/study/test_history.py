@@ -15,7 +15,7 @@ from results.records.trial import TrialState as State
 from tests.tuning.call_costs import costs
 from tests.tuning.simulate import make_spec
 from tuning.search.evidence import ScoreCurves
-from tuning.search.study.history import History
+from tuning.search.study.proposal_sampler import History
 from tuning.search.study.study import SweepStudy
 
 LEVELS = (1.0, 3.0, 9.0)

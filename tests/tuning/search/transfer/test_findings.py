@@ -11,7 +11,7 @@ from tuning.controller.sweep_dir.warm_start import (
     load_evidence,
     source_sweeps,
 )
-from tuning.search.transfer.findings import value_of_rank
+from tuning.search.findings import value_of_rank
 
 
 def test_sampler_sees_findings_before_own_trials(tmp_path):
@@ -30,18 +30,6 @@ def test_sampler_sees_findings_before_own_trials(tmp_path):
     job = run.next_trial()
     assert job.trial_id == "t0000"
     assert len(run.study.trials) == 1
-
-
-def test_warm_start_improves_first_proposals(tmp_path):
-    sweep(tmp_path, "first", budget={"trials": 30}, scheduler={"name": "none"})
-    changes = {"scheduler": {"name": "none"}, "budget": {"trials": 8}}
-    cold = session(sweep(tmp_path, "cold", **changes))
-    hot = session(sweep(tmp_path, "hot", **changes, **warm_start("first", name="tpe")))
-
-    def miss(run):
-        return sum(abs(r.params["x"] - 0.3) for r in run.records.values())
-
-    assert miss(hot) < miss(cold)
 
 
 def test_evidence_is_fixed_at_the_first_session(tmp_path):

@@ -1,4 +1,4 @@
-"""Ring attention equals the attention of whole sequences, forward and backward."""
+"""Ranks that share layers, or sequences in a ring, compute what one process computes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.trainables.parallel.test_layouts import spawn
+
+
+@pytest.mark.slow
+def test_shared_layers_learn_what_a_whole_model_learns(tmp_path: Path) -> None:
+    spawn(tmp_path, 2, [], "tests.trainables.parallel.heads")
 
 
 @pytest.mark.parametrize(("world", "heads"), [(1, 2), (2, 4), (3, 2)])

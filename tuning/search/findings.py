@@ -7,15 +7,19 @@ values have the same ranks among the sweep's own values, so that scales never mi
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import optuna
 from optuna.trial import FrozenTrial, TrialState, create_trial
 from pydantic import BaseModel, ConfigDict
 
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.compatibility import params_in_space
+from tuning.search.evidence import Evidence
+from tuning.search.models.fidelity import comparable
 from tuning.search.optuna_space import OptunaSpace
 
 
@@ -86,7 +90,9 @@ class Findings:
         if found.same:
             curve, values = dict(found.curve), found.values
         else:
-            values = self._placed(found.ranks, own)
+            columns = list(zip(*own, strict=True)) or [()] * len(found.ranks)
+            goals = zip(found.ranks, columns, self._spec.objectives, strict=True)
+            values = [value_of_rank(rank, column, goal.mode) for rank, column, goal in goals]
             curve = {self._spec.scheduler.max_t or found.curve[-1][0]: values[0]}
         complete = found.complete or not found.same
         return create_trial(
@@ -98,12 +104,6 @@ class Findings:
             constraints=found.violations,
         )
 
-    def _placed(self, ranks: Sequence[float], own: Sequence[Sequence[float]]) -> list[float]:
-        """The values at the ranks of each objective."""
-        columns = list(zip(*own, strict=True)) or [()] * len(ranks)
-        goals = zip(ranks, columns, self._spec.objectives, strict=True)
-        return [value_of_rank(rank, column, goal.mode) for rank, column, goal in goals]
-
 
 def value_of_rank(rank: float, own: Sequence[float], mode: str) -> float:
     """The value at a rank (0 is the best, 1 the worst) among the sweep's own values.
@@ -114,3 +114,74 @@ def value_of_rank(rank: float, own: Sequence[float], mode: str) -> float:
     if len(own) < 2:
         return float(sum(own) + worse * (rank - 0.5))
     return float(np.quantile(own, rank if mode == "min" else 1 - rank))
+
+
+class StudyWithPriors(optuna.Study):
+    """The study that a sampler sees; to count or list trials, use the plain one of its storage.
+
+    Optuna's samplers use the values of complete trials, and of pruned ones at any step. If a
+    scheduler stops or pauses trials, these are few, or mix fidelities and mislead. So samplers see
+    an estimate of each trial's value at the highest rung that enough trials reached.
+    """
+
+    findings: Findings | None = None
+    visible: Sequence[FrozenTrial] | None = None
+    """The sweep's own trials that the sampler sees; None: all of the storage."""
+    _shown: dict[int, FrozenTrial] | None = None
+
+    def show_comparable(self, trials: Sequence[FrozenTrial], evidence: Evidence) -> None:
+        """Show these trials with comparable values from now on; unchanged if no trial is stopped.
+
+        Args:
+            trials: in the same order as `evidence.trials`, which has their curves.
+            evidence: see `comparable`.
+        """
+        self._shown = None
+        usable = [i for i, seen in enumerate(evidence.trials) if seen.curve and not seen.failed]
+        if not evidence.levels or not usable:
+            return
+        known = comparable([evidence.trials[i].curve for i in usable], evidence.levels)
+        index, values = known.newest()
+        sign = 1.0 if self.direction is optuna.study.StudyDirection.MAXIMIZE else -1.0
+        self._shown = {
+            trials[usable[i]].number: _complete(trials[usable[i]], sign * float(value))
+            for i, value in zip(index, values, strict=True)
+        }
+
+    def start_first_generation(self, trials: Sequence[FrozenTrial], key: str) -> None:
+        """Put complete trials that a genetic algorithm did not propose into its first generation:
+        those of other sweeps, of an earlier space or of another searcher.
+
+        Args:
+            trials: candidates.
+            key: system attribute in which the algorithm stores a trial's generation.
+        """
+        found = [t for t in trials if t.state is TrialState.COMPLETE and key not in t.system_attrs]
+        self._shown = {trial.number: copy.copy(trial) for trial in found}
+        for trial in self._shown.values():
+            trial.system_attrs = {**trial.system_attrs, key: 0}
+
+    def _get_trials(
+        self,
+        deepcopy: bool = True,
+        states: Any = None,
+        use_cache: bool = False,
+    ) -> list[FrozenTrial]:
+        own = self.visible
+        if own is None:
+            own = super()._get_trials(deepcopy, None, use_cache)
+        found: list[FrozenTrial] = []
+        if self.findings is not None and len(self.findings):
+            complete = (t for t in own if t.state is TrialState.COMPLETE)
+            found = self.findings.trials([t.values for t in complete])
+        judged = self._shown or {}
+        shown = [judged.get(t.number, t) for t in (*found, *own)]
+        return [t for t in shown if states is None or t.state in states]
+
+
+def _complete(trial: FrozenTrial, value: float) -> FrozenTrial:
+    """A copy of the trial, completed with a value."""
+    shown = FrozenTrial.__new__(FrozenTrial)  # `copy.copy` takes ten times as long
+    shown.__dict__.update(trial.__dict__)
+    shown.state, shown.value = TrialState.COMPLETE, value
+    return shown

@@ -11,9 +11,9 @@ from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from tests.trainables.local import RecordingChannel, make_job
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.launch.probe import Finished, Steps
 from trainables.launch.run_trial import run_local
 from trainables.sft.config import SFTConfig
+from tuning.evaluation.probe import Finished, Steps
 
 CONFIG = {
     "hidden_size": 128,

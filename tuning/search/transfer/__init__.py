@@ -1,1 +1,0 @@
-"""Transfer: a search learns from other sweeps."""
