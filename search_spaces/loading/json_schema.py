@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from search_spaces.domains.domain import KINDS, LISTS, arguments, optional_arguments
@@ -104,3 +105,72 @@ def _keywords(properties: dict[str, Any], required: list[str]) -> dict[str, Any]
         "required": required,
         "additionalProperties": False,
     }
+
+
+_WIDTH = 100
+_NAMED = {"enum", "const", "$ref", "anyOf"}
+
+
+def compact(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same rules, each of them once: a key that an earlier section has too refers to it."""
+    found: dict[str, Any] = _compact(schema)
+    known: dict[str, str] = {}
+    for name, section in found["$defs"].items():
+        for key, field in section.get("properties", {}).items():
+            place = f"#/$defs/{name}/properties/{key}"
+            first = known.setdefault(json.dumps(field), place)
+            if first != place and len(json.dumps(field)) > _WIDTH:
+                section["properties"][key] = {"$ref": first}
+    return found
+
+
+def _compact(node: Any) -> Any:
+    """Without titles, which pydantic makes of the keys, and with one list of types in place of
+    alternatives that differ in their type only.
+    """
+    if isinstance(node, list):
+        return [_compact(part) for part in node]
+    if not isinstance(node, dict):
+        return node
+    parts = {
+        key: _compact(value)
+        for key, value in node.items()
+        if (key, value) != ("default", None) and not (key == "title" and isinstance(value, str))
+    }
+    if "enum" in parts:
+        parts.pop("type", None)
+    branches = [b for part in parts.get("anyOf", []) for b in part.get("anyOf", [part])]
+    if not branches:
+        return parts
+    plain = [b for b in branches if "type" in b and not b.keys() & _NAMED]
+    if len(plain) > 1 and _are_apart(plain):
+        kinds = [kind for branch in plain for kind in _kinds(branch)]
+        joined = {key: value for branch in plain for key, value in branch.items()}
+        branches = [*(b for b in branches if b not in plain), {**joined, "type": kinds}]
+    rest = {key: value for key, value in parts.items() if key != "anyOf"}
+    return {**branches[0], **rest} if len(branches) == 1 else {**rest, "anyOf": branches}
+
+
+def _are_apart(branches: list[dict[str, Any]]) -> bool:
+    """Whether each rule of the alternatives is about the type of its own alternative only."""
+    kinds = [k.replace("integer", "number") for branch in branches for k in _kinds(branch)]
+    rules = [key for branch in branches for key in branch if key != "type"]
+    return len({*kinds}) == len(kinds) and len({*rules}) == len(rules)
+
+
+def _kinds(branch: dict[str, Any]) -> list[str]:
+    kind = branch["type"]
+    return kind if isinstance(kind, list) else [kind]
+
+
+def to_text(node: Any, indent: int = 0) -> str:
+    """JSON in which whatever fits on a line is on one."""
+    line = json.dumps(node, ensure_ascii=False)
+    if len(line) + indent <= _WIDTH or not isinstance(node, dict | list):
+        return line
+    if isinstance(node, list):
+        parts = [to_text(part, indent + 2) for part in node]
+    else:
+        parts = [f'"{key}": {to_text(value, indent + 2)}' for key, value in node.items()]
+    inner = "\n" + " " * (indent + 2)
+    return line[0] + inner + f",{inner}".join(parts) + "\n" + " " * indent + line[-1]
