@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from search_spaces.spec.prices import PricesSpec
+from search_spaces.spec.budget import PricesSpec
 
 
 @dataclass(frozen=True)

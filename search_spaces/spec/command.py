@@ -1,10 +1,11 @@
-"""The keys `command` and `report_from`: any program as the training code of a trial."""
+"""The keys `command`, `report_from` and `user_code`: any program as the training code of a trial,
+and functions that read its models."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
@@ -156,3 +157,39 @@ def _absolute(part: str, folder: Path) -> str:
         except (OSError, ValueError):  # too long, or a zero byte
             break
     return part
+
+
+EXTERNAL = "external"
+"""The trainable of a sweep whose trials another program runs: it asks for them, and tells."""
+
+
+class UserCodeSpec(Section):
+    """Functions for averages and exports, each as script.py:function or package.module:function."""
+
+    weights: str | None = Field(
+        None,
+        pattern=":",
+        description="weights(folder): the tensors of a checkpoint, by name; default: those of its "
+        "*.safetensors files.",
+    )
+    evaluate: str | None = Field(
+        None,
+        pattern=":",
+        description="evaluate(weights, config, split): metrics of a model, numbers or lists with "
+        "one number per example; split is selection or test.",
+    )
+    model: str | None = Field(
+        None,
+        pattern=":",
+        description="model(weights, config): the torch module and an example input, for onnx and "
+        "pt2.",
+    )
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Key to function, of the keys that are given."""
+        return {key: name for key, name in self if name is not None}
+
+    def mapped(self, change: Callable[[str], str]) -> Self:
+        """A copy with other names of the functions."""
+        return self.model_copy(update={key: change(name) for key, name in self.named.items()})

@@ -24,27 +24,24 @@ from search_spaces.formulas.outcomes import check_outcome_constraints
 from search_spaces.formulas.points_to_evaluate import check_points
 from search_spaces.nested import flattened, show
 from search_spaces.spec.base import EnvText, Section
-from search_spaces.spec.budget import ONE_OBJECTIVE, BudgetSpec
+from search_spaces.spec.budget import ONE_OBJECTIVE, BudgetSpec, PricesSpec
 from search_spaces.spec.checkpoint import CheckpointSpec
 from search_spaces.spec.cluster import ClusterSpec
-from search_spaces.spec.command import ReportFromSpec, check_command, name_of
+from search_spaces.spec.command import ReportFromSpec, UserCodeSpec, check_command, name_of
 from search_spaces.spec.failure import FailureSpec
-from search_spaces.spec.monitoring import MonitoringSpec
-from search_spaces.spec.objectives import (
+from search_spaces.spec.resources import ResourcesSpec
+from search_spaces.spec.scheduler import SchedulerSpec, check_scheduler
+from search_spaces.spec.search import SearchSpec
+from search_spaces.spec.select import (
     Metrics,
     Mode,
     Modes,
     Objective,
+    SelectSpec,
     check_pairs,
     objectives,
 )
-from search_spaces.spec.prices import PricesSpec
-from search_spaces.spec.resources import ResourcesSpec
-from search_spaces.spec.scheduler import SchedulerSpec, check_scheduler
-from search_spaces.spec.search import SearchSpec
-from search_spaces.spec.select import SelectSpec
-from search_spaces.spec.tracking import NotifySpec, TrackingSpec
-from search_spaces.spec.user_code import UserCodeSpec
+from search_spaces.spec.tracking import MonitoringSpec, NotifySpec, TrackingSpec
 
 ENV_FIELDS = frozenset(
     {

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from results.records.pipeline import PipelinePaths
     from results.records.reports import Report
     from results.records.trial import TrialRecord
-    from search_spaces.spec.prices import PricesSpec
+    from search_spaces.spec.budget import PricesSpec
     from search_spaces.spec.sweep import SweepSpec
 
 _TITLES = ("sweep", "state", "trials", "best", "metric", "trainable", "started", "by", "hours")

@@ -21,7 +21,7 @@ from results.records.trial import TrialRecord, TrialState, read_reports, read_tr
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
-from search_spaces.spec.objectives import Objective
+from search_spaces.spec.select import Objective
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.sweep_dir.folder import find_sweep
 from tuning.search.compatibility import params_in_space

@@ -15,8 +15,8 @@ from results.records.pipeline import PipelinePaths, pipeline_of
 from results.records.trial import Report, TrialRecord
 from results.tracking import Ending
 from search_spaces.errors import UserError
-from search_spaces.spec.monitoring import MonitoringSpec
 from search_spaces.spec.sweep import SweepSpec
+from search_spaces.spec.tracking import MonitoringSpec
 from tuning.controller.events import SessionStart, SweepEvents
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from results.tracking.mlflow.names import mlflow_name
 from results.tracking.mlflow.view import params_first, store_view
 from results.tracking.winner import read_winner
 from search_spaces.errors import UserError
-from search_spaces.spec.prices import PricesSpec
+from search_spaces.spec.budget import PricesSpec
 from search_spaces.spec.sweep import SweepSpec
 from tests.results.tracking.servers import failing_server, no_server
 from tests.results.tracking.tracked import WAIT_S, open_tracker, points, runs, trial, uri_of, write
