@@ -16,7 +16,7 @@ from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.domains.fixed import fixed_formulas
 from search_spaces.domains.grid import Point, grid_points, grid_size
 from search_spaces.domains.sampling import draw_at_random
-from search_spaces.expressions import Expression, InactiveError, UndefinedError, evaluate, parse
+from search_spaces.expressions import Expression, parse
 from search_spaces.formulas.constraints import (
     FormulaTypeError,
     Tree,
@@ -28,7 +28,14 @@ from search_spaces.formulas.constraints import (
     parse_constraints,
     resolve_values,
 )
-from search_spaces.formulas.intervals import evaluate_range, interval, left_side_range
+from search_spaces.formulas.evaluation import (
+    InactiveError,
+    UndefinedError,
+    evaluate,
+    evaluate_range,
+    interval,
+    left_side_range,
+)
 from search_spaces.limits import check_time, limit
 from search_spaces.nested import flattened, show
 

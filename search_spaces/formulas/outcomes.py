@@ -7,8 +7,9 @@ import math
 from collections.abc import Mapping, Sequence
 
 from search_spaces.domains.field_errors import FieldErrors
-from search_spaces.expressions import Expression, InactiveError, UndefinedError, evaluate, parse
+from search_spaces.expressions import Expression, parse
 from search_spaces.formulas.constraints import parse_constraints
+from search_spaces.formulas.evaluation import InactiveError, UndefinedError, evaluate
 from search_spaces.limits import limit
 
 MAX_CONSTRAINTS = 100

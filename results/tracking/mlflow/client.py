@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -37,9 +38,13 @@ _SHORT_TIMEOUTS = {  # MLflow's own limits add up to four minutes for one call
 
 def import_mlflow() -> None:
     """Import what a connection to any store or server needs, which takes seconds."""
+    _be_quiet()
+    import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
+
+
+def _be_quiet() -> None:
     for name, value in {**QUIET, **_SHORT_TIMEOUTS}.items():
         os.environ.setdefault(name, value)
-    import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
 
 
 def connect(uri: str) -> MlflowClient:
@@ -48,8 +53,7 @@ def connect(uri: str) -> MlflowClient:
     Raises:
         UserError: the SQLite file cannot be made.
     """
-    for name, value in {**QUIET, **_SHORT_TIMEOUTS}.items():
-        os.environ.setdefault(name, value)
+    _be_quiet()
     from mlflow import MlflowClient
 
     for logger in ("mlflow", "alembic", "urllib3"):
@@ -58,18 +62,27 @@ def connect(uri: str) -> MlflowClient:
     return MlflowClient(uri)
 
 
-def check_reachable(uri: str) -> None:
-    """Ask a store or server for an experiment, once.
+@contextmanager
+def explain_errors(uri: str) -> Iterator[None]:
+    """Explain the errors of a server that is not there, or is not one of MLflow.
 
     Raises:
         UserError: it does not answer.
     """
-    client = connect(uri)
     try:
-        client.search_experiments(max_results=1)
+        yield
+    except UserError:
+        raise
     except Exception as e:  # of MLflow, its database or the network
-        reason = (str(e).splitlines() or [type(e).__name__])[0]
-        raise UserError(f"MLflow at {redact(uri)} does not answer ({redact(reason)})") from e
+        reason = redact((str(e).splitlines() or [type(e).__name__])[0])
+        place = f"MLflow at {redact(uri)}"
+        raise UserError(f"{place} does not answer ({reason}); check tracking.uri") from e
+
+
+def check_reachable(uri: str) -> None:
+    """Ask a store or server for an experiment, once; see `explain_errors`."""
+    with explain_errors(uri):
+        connect(uri).search_experiments(max_results=1)
 
 
 def experiment_id(client: MlflowClient, name: str, artifact_root: Path | None) -> str:
@@ -99,3 +112,9 @@ def search(client: MlflowClient, experiments: list[str], tag: str, value: str) -
         token = page.token
         if not token:
             return
+
+
+def runs_of_sweep(client: MlflowClient, key: str) -> Iterator[Run]:
+    """Every run of a sweep, in all experiments."""
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    return search(client, experiments, SWEEP_TAG, key)

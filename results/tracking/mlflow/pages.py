@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
 
 from results.own_program import PROGRAM, module_command
-from results.tracking.mlflow.client import QUIET, SWEEP_TAG, TRIAL_TAG, connect, search
+from results.tracking.mlflow.client import (
+    QUIET,
+    TRIAL_TAG,
+    connect,
+    explain_errors,
+    runs_of_sweep,
+)
 from results.tracking.mlflow.names import mlflow_name
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
@@ -34,7 +39,10 @@ def comparison_url(base: str, uri: str, sweep_keys: Sequence[str], limit: int = 
         UserError: the store has no run of a sweep's trials, or is not one of MLflow.
     """
     runs: list[Run] = []
-    for key, found in _trial_runs(uri, sweep_keys):
+    for key in sweep_keys:
+        with explain_errors(uri):
+            every = runs_of_sweep(connect(uri), key)
+            found = [run for run in every if TRIAL_TAG in run.data.tags]
         if not found:
             raise UserError(f"MLflow at {redact(uri)} has no runs of sweep '{key}'")
         found.sort(key=lambda run: run.data.tags[TRIAL_TAG])
@@ -42,33 +50,6 @@ def comparison_url(base: str, uri: str, sweep_keys: Sequence[str], limit: int = 
     ids = quote(json.dumps([r.info.run_id for r in runs], separators=(",", ":")))
     experiment_ids = quote(json.dumps(sorted({r.info.experiment_id for r in runs})))
     return f"{base.rstrip('/')}/#/compare-runs?runs={ids}&experiments={experiment_ids}"
-
-
-def _trial_runs(uri: str, sweep_keys: Sequence[str]) -> Iterator[tuple[str, list[Run]]]:
-    with _answers(uri):
-        client = connect(uri)
-        experiments = [e.experiment_id for e in client.search_experiments()]
-        for key in sweep_keys:
-            yield (
-                key,
-                [
-                    r
-                    for r in search(client, experiments, SWEEP_TAG, key)
-                    if TRIAL_TAG in r.data.tags
-                ],
-            )
-
-
-@contextmanager
-def _answers(uri: str) -> Iterator[None]:
-    """Explain the errors of a server that is not there, or is not one of MLflow."""
-    from mlflow.exceptions import MlflowException
-
-    try:
-        yield
-    except MlflowException as e:
-        reason = str(e).splitlines()[0]
-        raise UserError(f"MLflow at {redact(uri)}: {reason}; check tracking.uri") from e
 
 
 def curves_url(comparison: str, metric: str) -> str:
@@ -98,7 +79,7 @@ def experiment_url(base: str, uri: str, experiment: str, view: str | None = None
     Raises:
         UserError: the server does not answer, or not as one of MLflow.
     """
-    with _answers(uri):
+    with explain_errors(uri):
         found = connect(uri).get_experiment_by_name(experiment)
     page = f"/experiments/{found.experiment_id}/runs" if found else ""
     chosen = f"?viewStateShareKey={view}" if found and view else ""

@@ -270,9 +270,9 @@ def test_server_that_is_not_one_of_mlflow_is_named(
     server: Callable[[], AbstractContextManager[str]],
 ) -> None:
     with server() as uri:
-        with pytest.raises(UserError, match=f"^MLflow at {uri}: .*; check tracking.uri$"):
+        with pytest.raises(UserError, match=f"^MLflow at {uri} .*; check tracking.uri$"):
             comparison_url(uri, uri, ["s/pages"])
-        with pytest.raises(UserError, match=f"^MLflow at {uri}: .*; check tracking.uri$"):
+        with pytest.raises(UserError, match=f"^MLflow at {uri} .*; check tracking.uri$"):
             experiment_url(uri, uri, "llm")
 
 
