@@ -10,12 +10,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from search_spaces.domains.conditional import ComputedValue, parameters
+from search_spaces.domains.conditional import ComputedValue, draw_at_random, parameters
 from search_spaces.domains.domain import Domain
 from search_spaces.domains.field_errors import FieldErrors
-from search_spaces.domains.fixed import fixed_formulas
 from search_spaces.domains.grid import Point, grid_points, grid_size
-from search_spaces.domains.sampling import draw_at_random
+from search_spaces.domains.parser import fixed_formulas
 from search_spaces.expressions import Expression, parse
 from search_spaces.formulas.constraints import (
     FormulaTypeError,

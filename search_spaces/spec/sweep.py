@@ -10,9 +10,8 @@ from pydantic import Field, PlainValidator, ValidationInfo, field_validator, mod
 
 from search_spaces.domains.conditional import domains_by_name, parameters
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.fixed import check_fixed
 from search_spaces.domains.grid import as_grids
-from search_spaces.domains.parser import parse_space
+from search_spaces.domains.parser import check_fixed, parse_space
 from search_spaces.expressions import parse
 from search_spaces.formulas.constraints import build_configuration, violated_constraint
 from search_spaces.formulas.feasibility import (

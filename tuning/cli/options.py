@@ -41,7 +41,7 @@ def set_keys() -> list[str]:
     The words come from the shell: an option without its value keeps click from parsing them.
     """
     from search_spaces.errors import UserError
-    from search_spaces.loading.keys import known_keys
+    from search_spaces.loading.overrides import known_keys
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.sweep_dir.folder import find_sweep
 

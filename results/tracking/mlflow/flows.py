@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from results.lineage import Ancestor, TrainedModel, ancestors, data_set, title_of
 from results.paths import SweepPaths
 from results.report.pipeline_data import StageLine
+from results.tracking.extras import Winner
 from results.tracking.mlflow.names import mlflow_name, mlflow_value, shortened
 from results.tracking.mlflow.run_store import Run, RunStore
-from results.tracking.winner import Winner
 from search_spaces.redaction import redact
 
 if TYPE_CHECKING:

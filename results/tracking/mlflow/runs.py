@@ -10,7 +10,7 @@ from results.analysis.cost import cost_shares
 from results.records.trial import Report, TrialRecord, TrialState
 from results.storage.fencing import Fence
 from results.tracking.averages import Average
-from results.tracking.extras import Extras
+from results.tracking.extras import Extras, Winner
 from results.tracking.mlflow.client import (
     AVERAGE_TAG,
     NOTE_TAG,
@@ -23,7 +23,6 @@ from results.tracking.mlflow.flows import link_output, logged_model, store_files
 from results.tracking.mlflow.names import mlflow_name
 from results.tracking.mlflow.run_store import Run, RunStore
 from results.tracking.tracker import Ending, SweepFacts
-from results.tracking.winner import Winner
 from search_spaces.nested import flattened
 
 _STATUS = {

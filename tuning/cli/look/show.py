@@ -111,7 +111,7 @@ def _watch(lock: Path, draw: Callable[[Any], object], console: Any) -> None:
 
 def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
     from results.analysis.leaderboard import rank_trials, summarize
-    from tuning.cli.look.family_tree import family_tree
+    from tuning.cli.look.drawing import family_tree
     from tuning.cli.summary import (
         count_remedies,
         failure_lines,
@@ -282,7 +282,7 @@ def _span(seconds: float) -> str:
 
 def _draw_curves(reports: list[Report], metrics: list[str], console: Any) -> None:
     """Each metric over the steps, if it has more than one value."""
-    from tuning.cli.look.curve import draw
+    from tuning.cli.look.drawing import draw
 
     for metric in metrics:
         points = [(float(r.step), r.metrics[metric]) for r in reports if metric in r.metrics]

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from search_spaces.domains.conditional import Leaf, parameters
-from search_spaces.domains.fixed import fixed_formulas
+from search_spaces.domains.parser import fixed_formulas
 from search_spaces.nested import KeyPath, dotted
 from search_spaces.spec.sweep import SweepSpec
 

@@ -30,11 +30,10 @@ from results.tracking import (
     ui_command,
     ui_environment,
 )
-from results.tracking.extras import MLFLOW_NAMES, Extras, read_extras
+from results.tracking.extras import MLFLOW_NAMES, Extras, read_extras, read_winner
 from results.tracking.mlflow.client import connect
 from results.tracking.mlflow.names import mlflow_name
-from results.tracking.mlflow.view import params_first, store_view
-from results.tracking.winner import read_winner
+from results.tracking.mlflow.pages import params_first, store_view
 from search_spaces.errors import UserError
 from search_spaces.spec.budget import PricesSpec
 from search_spaces.spec.sweep import SweepSpec
