@@ -26,17 +26,8 @@ Processes of a sweep inherit it; `redact` of the sweep file adds to it."""
 _MIN_LENGTH = 8
 """A shorter value may be an ordinary word, and would be hidden everywhere."""
 _SECRET = {"token", "secret", "password", "passwd", "passphrase", "credential", "credentials"}
-_SECRET_KEYS = {
-    "api",
-    "access",
-    "private",
-    "secret",
-    "auth",
-    "account",
-    "signing",
-    "encryption",
-    "tune",
-}
+_SECRET_KEYS = {"api", "access", "private", "secret", "auth", "account", "signing", "tune"}
+_SECRET_KEYS |= {"encryption"}
 _NOT_SECRET = {"pad", "eos", "bos", "unk", "mask", "sep", "cls", "per", "special", "new"}
 """Words before `token` in a language model's settings."""
 _SECRET_VARIABLE = re.compile(r"(?!(OLD)?PWD$).*(PWD|_PAT|_PASS|_KEY|_DSN|WEBHOOK|WEBHOOK_URL)")

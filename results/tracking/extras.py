@@ -53,7 +53,7 @@ def read_extras(paths: TrialPaths, record: TrialRecord) -> Extras:
     numbers = [a.number for a in record.attempts]
     found = environment.read(paths, numbers[-1]) if numbers else None
     tags = environment.tags(found) if found else {}
-    if init := _initial_digest(paths):
+    if init := initial_digest(paths):
         tags["tune.init"] = init
     if record.lineage:
         tags["tune.donors"] = ", ".join(f"{i.donor} at {i.donor_step}" for i in record.lineage)
@@ -75,8 +75,8 @@ def _metric_name(key: str, sample: Sample) -> str:
     return f"{_PREFIX}rank_{sample.rank}/{name}" if sample.rank else _PREFIX + name
 
 
-def _initial_digest(paths: TrialPaths) -> str | None:
-    """Digest of the initial weights, from the newest checkpoint."""
+def initial_digest(paths: TrialPaths) -> str | None:
+    """Digest of a trial's initial weights, from its newest checkpoint; None if it is not known."""
     newest = paths.newest_checkpoint()
     try:
         found = parse_json(read_regular(newest / LINEAGE))["init"] if newest else None

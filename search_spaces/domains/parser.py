@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import ValidationError, ValidationInfo
 
 from search_spaces.domains.conditional import (
     ComputedValue,
@@ -229,7 +229,7 @@ def _is_grid(leaf: object) -> bool:
     return isinstance(leaf, Domain) and leaf.kind == "grid_search"
 
 
-def check_fixed(fixed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
+def check_fixed(fixed: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     """Refuse domains under `fixed`, names with a dot, and parameters that are searched too.
 
     Deeper mappings may be data of the trainable; their keys are not checked.
@@ -238,7 +238,7 @@ def check_fixed(fixed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
         ValidationError: every mistake in it, each at its path.
     """
     errors = FieldErrors()
-    searched = {leaf.name for leaf in parameters(space)}
+    searched = {leaf.name for leaf in parameters(info.data.get("space", {}))}
     groups = {name[:end] for name in searched for end, c in enumerate(name) if c == "."}
     for path, value in walk(fixed):
         if holds_arguments(value):
@@ -250,6 +250,7 @@ def check_fixed(fixed: Mapping[str, Any], space: Mapping[str, Any]) -> None:
         elif is_formula(value):
             _check_formula(path, str(value), errors)
     errors.raise_if_any("fixed")
+    return fixed
 
 
 def _replaces(path: KeyPath, value: object, groups: set[str]) -> bool:

@@ -10,6 +10,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationInfo
+
 from search_spaces.domains.conditional import ComputedValue, draw_at_random, parameters
 from search_spaces.domains.domain import Domain
 from search_spaces.domains.field_errors import FieldErrors
@@ -49,21 +51,24 @@ grid: the points, times the operations of each.
 """
 
 
-def check_constraints(constraints: Sequence[str], space: Tree, fixed: Tree) -> None:
+def check_constraints(constraints: list[str], info: ValidationInfo) -> list[str]:
     """Refuse formulas that are invalid in this space, and constraints that nothing satisfies.
 
     Raises:
         ValidationError: every mistake, each at its path.
     """
-    errors = FieldErrors()
+    if not {"space", "fixed"} <= info.data.keys():
+        return constraints
+    space, fixed, errors = info.data["space"], info.data["fixed"], FieldErrors()
     check_formulas(space, fixed, errors)
     parsed = parse_constraints(constraints, known_names(space, fixed), errors)
     computed = any(isinstance(leaf.leaf, ComputedValue) for leaf in parameters(space))
-    if not errors and (parsed or computed or any(fixed_formulas(fixed))):
-        _check_work(parsed, space, fixed, errors)
-    if not errors and (parsed or computed or any(fixed_formulas(fixed))):
-        _check_feasible(parsed, space, fixed, errors)
+    if parsed or computed or any(fixed_formulas(fixed)):
+        for check in (_check_work, _check_feasible):
+            if not errors:
+                check(parsed, space, fixed, errors)
     errors.raise_if_any("constraints")
+    return constraints
 
 
 def work_problem(count: int, what: str, size: int) -> str | None:

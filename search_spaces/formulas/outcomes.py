@@ -16,7 +16,7 @@ MAX_CONSTRAINTS = 100
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
-def check_outcome_constraints(constraints: Sequence[str]) -> None:
+def check_outcome_constraints(constraints: list[str]) -> list[str]:
     """Refuse texts that are not a true-or-false formula of metrics.
 
     Raises:
@@ -30,6 +30,7 @@ def check_outcome_constraints(constraints: Sequence[str]) -> None:
         if not expression.names:
             errors.add((constraints.index(expression.text),), "names no metric")
     errors.raise_if_any("outcome_constraints")
+    return constraints
 
 
 def violations(constraints: Sequence[str], metrics: Mapping[str, float]) -> dict[str, float]:

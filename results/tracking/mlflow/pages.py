@@ -175,30 +175,17 @@ def _view(
 ) -> dict[str, object]:
     shown = [*(f"metrics.`{name}`" for name in metrics), *(f"params.`{name}`" for name in params)]
     columns = [*shown, "tags.`tune.reason`"]
+    ours = {"deleted": False, "isGenerated": False}
+    each = {"metricSectionId": "tune", "runsCountToCompare": 100, **ours}
     chart = {
-        "uuid": "tune-parallel",
-        "type": "PARALLEL",
-        "metricSectionId": "tune",
-        "selectedParams": list(params[:_AXES]),
-        "selectedMetrics": list(metrics),
-        "runsCountToCompare": 100,
-        "showAllRuns": False,
-        "deleted": False,
-        "isGenerated": False,
+        **{"uuid": "tune-parallel", "type": "PARALLEL", **each, "showAllRuns": False},
+        **{"selectedParams": list(params[:_AXES]), "selectedMetrics": list(metrics)},
     }
     curves = [
         {
-            "uuid": f"tune-curve-{i}",
-            "type": "LINE",
-            "metricSectionId": "tune",
-            "metricKey": name,
-            "selectedMetricKeys": [name],
-            "xAxisKey": "step",
-            "runsCountToCompare": 100,
-            "lineSmoothness": 0,
-            "scaleType": "linear",
-            "deleted": False,
-            "isGenerated": False,
+            **{"uuid": f"tune-curve-{i}", "type": "LINE", **each, "metricKey": name},
+            **{"selectedMetricKeys": [name], "xAxisKey": "step"},
+            **{"lineSmoothness": 0, "scaleType": "linear"},
         }
         for i, name in enumerate(metrics)
     ]
@@ -211,5 +198,5 @@ def _view(
         "columnOrder": [*_FIRST, *columns],
         "runsHiddenMode": "SHOW_ALL",
         "compareRunCharts": [chart, *curves],
-        "compareRunSections": [{**section, "deleted": False, "isGenerated": False}],
+        "compareRunSections": [{**section, **ours}],
     }

@@ -41,19 +41,12 @@ class Runs:
     After an error create a new object: it is unknown how much of the failed call MLflow stored.
 
     Args:
-        uri: `sqlite:///…/mlflow.db`, another SQLAlchemy URI, or the http(s) address of a server.
-        artifact_root: folder for a new experiment's artifacts; None leaves it to the server.
-        experiment: its name; created when there is none.
-        fence: checked before every write; its errors are raised.
+        uri, artifact_root, experiment, fence: see `RunStore`.
+        facts: of the sweep.
     """
 
     def __init__(
-        self,
-        uri: str,
-        artifact_root: Path | None,
-        experiment: str,
-        facts: SweepFacts,
-        fence: Fence,
+        self, uri: str, artifact_root: Path | None, experiment: str, facts: SweepFacts, fence: Fence
     ) -> None:
         self._runs = RunStore(uri, artifact_root, experiment, fence)
         self._key, self._prices = facts.key, facts.prices
@@ -100,9 +93,8 @@ class Runs:
             started = record.attempts[0].started if record.attempts else record.created
             fixed = {TRIAL_TAG: record.id, PARENT_TAG: self._parent.id}
             fixed[_PROPOSED_TAG] = repr(record.created)
-            fixed[NOTE_TAG] = (
-                f"Trial of sweep {self._name}. Logs: `tune logs {self._name} {record.id}`"
-            )
+            logs = f"`tune logs {self._name} {record.id}`"
+            fixed[NOTE_TAG] = f"Trial of sweep {self._name}. Logs: {logs}"
             run = self._children[record.id] = self._create(record.id, fixed, started)
         elif record.state.active:
             self._runs.reopen(run)
@@ -142,15 +134,13 @@ class Runs:
         run = self._averages.get(average.digest)
         if run is None:
             fixed = {AVERAGE_TAG: average.digest, PARENT_TAG: self._parent.id}
-            run = self._averages[average.digest] = self._create(
-                average.name, fixed, average.created
-            )
+            run = self._create(average.name, fixed, average.created)
+            self._averages[average.digest] = run
         elif not run.running:
             return
         runs = ", ".join(self._children[m].id for m in average.members if m in self._children)
-        metrics = self._runs.unsent(
-            run, {(k, 0): (v, average.created) for k, v in average.metrics.items()}
-        )
+        points = {(key, 0): (value, average.created) for key, value in average.metrics.items()}
+        metrics = self._runs.unsent(run, points)
         tags = {**average.tags, "tune.member_runs": runs}
         self._runs.log(run, params=average.params, tags=tags, metrics=metrics)
         self._runs.store(run, average.artifacts)

@@ -168,19 +168,17 @@ def _hours(
 
 
 def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
-    """`running`, `done` or `interrupted`; `finished` is a number of trials."""
+    """`running`, `done` or `interrupted`; `finished` is a number of trials.
+
+    A sweep is done if a session recorded the end, or was killed after a limit was reached.
+    """
+    from tuning.controller.sweep_dir.folder import read_state, total_elapsed_s
     from tuning.controller.sweep_dir.lock import current_driver
 
+    trials, seconds = spec.budget.trials, spec.budget.time
     if current_driver(paths.lock):
         return "running"
-    return "done" if _has_ended(paths, spec, finished) else "interrupted"
-
-
-def _has_ended(paths: SweepPaths, spec: SweepSpec, finished: int) -> bool:
-    """Whether a session recorded the end, or was killed after a limit was reached."""
-    from tuning.controller.sweep_dir.folder import read_state, total_elapsed_s
-
-    trials, seconds = spec.budget.trials, spec.budget.time
     if read_state(paths).ended or (trials is not None and finished >= trials):
-        return True
-    return seconds is not None and total_elapsed_s(paths) >= seconds
+        return "done"
+    over = seconds is not None and total_elapsed_s(paths) >= seconds
+    return "done" if over else "interrupted"

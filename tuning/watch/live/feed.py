@@ -45,20 +45,15 @@ Publish = Callable[[str, str], None]
 
 
 class Source(Protocol):
-    """Where the records of a sweep are.
-
-    Attributes:
-        paths: of the folder that is read.
-        read_only: why the page cannot change the sweep; empty if it can.
-    """
+    """Where the records of a sweep are."""
 
     @property
     def paths(self) -> SweepPaths:
-        """The folder."""
+        """The folder that is read."""
 
     @property
     def read_only(self) -> str:
-        """Why not."""
+        """Why the page cannot change the sweep; empty if it can."""
 
     def refresh(self) -> None:
         """Bring the folder up to date."""
