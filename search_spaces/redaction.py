@@ -79,7 +79,8 @@ def _secrets_of(name: str, value: str, named: tuple[str, ...]) -> tuple[str, ...
     if name in named or (looks_secret(name) and not _is_path(value)):
         return value, *_password(value)
     maybe = _SECRET_VARIABLE.fullmatch(name.upper()) or any(fnmatchcase(name, n) for n in named)
-    if maybe and _looks_random(value):
+    # a value that looks random may be a secret: no words such as `created_at`, and no path
+    if maybe and not _WORD.fullmatch(value) and not _is_path(value):
         return value, *_password(value)
     return _password(value)
 
@@ -93,11 +94,6 @@ def _password(address: str) -> tuple[str, ...]:
     except ValueError:  # not an address
         return ()
     return tuple(p for p in {password, unquote(password)} if len(p) >= _MIN_LENGTH)
-
-
-def _looks_random(value: str) -> bool:
-    """Whether a value may be a secret: no words such as `created_at`, and no path."""
-    return not _WORD.fullmatch(value) and not _is_path(value)
 
 
 def _is_path(value: str) -> bool:

@@ -12,7 +12,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -107,12 +107,10 @@ class SweepMetrics:
         self.states: Counter[TrialState] = Counter()
         self.attempts: Counter[str] = Counter(failed=0, ended=0)
         self.best: dict[str, float] = {}
-        self.rungs = dict.fromkeys(map(math.ceil, _rungs(spec)), 0)
-        self.saves, self.loads, self.sizes = (
-            Histogram(SECONDS),
-            Histogram(SECONDS),
-            Histogram(BYTES),
-        )
+        halves = spec.scheduler.name in ("asha", "asha_promote", "hyperband")
+        self.rungs = dict.fromkeys(map(math.ceil, spec.scheduler.rung_steps if halves else ()), 0)
+        self.saves, self.loads = Histogram(SECONDS), Histogram(SECONDS)
+        self.sizes = Histogram(BYTES)
         self._workers: dict[str, Workers] = {}
         self._records: dict[str, tuple[TrialState, int]] = {}
         self._spent = Cost(currency=spec.prices.currency if spec.prices else "")
@@ -238,9 +236,3 @@ class SweepMetrics:
         (self.saves if done.what == "save" else self.loads).add(done.seconds)
         if done.what == "save":
             self.sizes.add(done.bytes)
-
-
-def _rungs(spec: SweepSpec) -> Iterable[float]:
-    """Values of the scheduler's clock at which it compares trials."""
-    halves = spec.scheduler.name in ("asha", "asha_promote", "hyperband")
-    return spec.scheduler.rung_steps if halves else ()

@@ -166,14 +166,11 @@ def _node_fault(raw: object) -> str | None:
     if len(raw) > 1 and (kinds := [key for key in raw if key in KINDS]):
         return f"{kinds[0]} must stand alone, got {', '.join(map(str, raw))}"
     if _misspelt(raw):
-        return _unknown_domain(next(iter(raw)))
+        name = next(iter(raw))
+        if name == "sample_from":  # Ray Tune's, of a Python function
+            return "unknown domain 'sample_from'; write a formula in its place: = 0.1 * max_steps"
+        return f"unknown domain {show(name)}{suggest(name, KINDS)}"
     return None
-
-
-def _unknown_domain(name: object) -> str:
-    if name == "sample_from":  # Ray Tune's, of a Python function
-        return "unknown domain 'sample_from'; write a formula in its place: = 0.1 * max_steps"
-    return f"unknown domain {show(name)}{suggest(name, KINDS)}"
 
 
 def _misspelt(raw: Mapping[str, Any]) -> bool:
@@ -239,23 +236,19 @@ def check_fixed(fixed: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
     """
     errors = FieldErrors()
     searched = {leaf.name for leaf in parameters(info.data.get("space", {}))}
-    groups = {name[:end] for name in searched for end, c in enumerate(name) if c == "."}
+    # a plain value cannot stand where the space has a group of parameters
+    taken = searched | {name[:end] for name in searched for end, c in enumerate(name) if c == "."}
     for path, value in walk(fixed):
         if holds_arguments(value):
             errors.add(path, "a domain belongs under space:", value)
         elif len(path) == 1 and (fault := name_error(path[0])):
             errors.add(path, fault, value)
-        elif path and (dotted(path) in searched or _replaces(path, value, groups)):
+        elif path and dotted(path) in (searched if isinstance(value, Mapping) else taken):
             errors.add(path, "is in the space too; a parameter is either searched or fixed")
         elif is_formula(value):
             _check_formula(path, str(value), errors)
     errors.raise_if_any("fixed")
     return fixed
-
-
-def _replaces(path: KeyPath, value: object, groups: set[str]) -> bool:
-    """Whether a plain value is where the space has a group of parameters."""
-    return not isinstance(value, Mapping) and dotted(path) in groups
 
 
 def _check_formula(path: KeyPath, text: str, errors: FieldErrors) -> None:

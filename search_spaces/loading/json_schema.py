@@ -64,7 +64,11 @@ def _space() -> dict[str, Any]:
 
 
 def _domain(kind: str) -> dict[str, Any]:
-    forms = list((_listed if kind in LISTS else _numeric)(kind))
+    if (name := LISTS.get(kind)) is None:
+        forms = _numeric(kind)
+    else:
+        values = {"type": "array", "minItems": 1, "uniqueItems": True}
+        forms = [values, _keywords({name: values}, [name])]
     if kind in ("choice", "grid_search"):
         forms.append(_OPTIONS)
     return {
@@ -76,12 +80,7 @@ def _domain(kind: str) -> dict[str, Any]:
     }
 
 
-def _listed(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    values = {"type": "array", "minItems": 1, "uniqueItems": True}
-    return values, _keywords({LISTS[kind]: values}, [LISTS[kind]])
-
-
-def _numeric(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _numeric(kind: str) -> list[dict[str, Any]]:
     number: dict[str, Any] = {"type": "integer" if kind.endswith("randint") else "number"}
     rules = {
         "lower": number | ({"exclusiveMinimum": 0} if "log" in kind else {}),
@@ -95,7 +94,7 @@ def _numeric(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     required = [name for name in names if name not in optional_arguments(kind)]
     items = {"type": "array", "prefixItems": [rules[name] for name in names], "items": False}
     positional = items | {"minItems": len(required), "maxItems": len(names)}
-    return positional, _keywords({name: rules[name] for name in names}, required)
+    return [positional, _keywords({name: rules[name] for name in names}, required)]
 
 
 def _keywords(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:

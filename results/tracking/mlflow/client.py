@@ -1,9 +1,15 @@
-"""A connection to MLflow that prints nothing and times out early: `delivery` retries."""
+"""A connection to MLflow that prints nothing and times out early, as `delivery` retries.
+
+Also names and values that MLflow takes: for one that it refuses it stores nothing of a whole call.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import posixpath
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +22,7 @@ from search_spaces.redaction import redact
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
+
 
 SWEEP_TAG, TRIAL_TAG, PARENT_TAG = "tune.sweep", "tune.trial_id", "mlflow.parentRunId"
 PIPELINE_TAG, STAGE_TAG = "tune.pipeline", "tune.stage"
@@ -118,3 +125,39 @@ def runs_of_sweep(client: MlflowClient, key: str) -> Iterator[Run]:
     """Every run of a sweep, in all experiments."""
     experiments = [e.experiment_id for e in client.search_experiments()]
     return search(client, experiments, SWEEP_TAG, key)
+
+
+_NAME, _VALUE, _DIGEST = 250, 6000, 8
+"""Characters of a name, of the value of a parameter or tag, and of the digest in a name."""
+_HAS_DIGEST = re.compile(rf"--[0-9a-f]{{{_DIGEST}}}$")
+
+
+def mlflow_name(name: str) -> str:
+    """The name that a metric, parameter or tag has in MLflow, without secrets.
+
+    Different names stay different: one that has to be changed ends in a digest of what it was, and
+    so does one that looks as if it did.
+    """
+    name = redact(name)
+    path = posixpath.normpath(re.sub(r"[^\w\-. :/]", "_", name)).lstrip("/")
+    if path.startswith("..") or path == ".":  # MLflow takes no name that leads out of a folder
+        path = path.lstrip("./")
+    return _distinct(name, path or "_", _NAME)
+
+
+def shortened(name: str, limit: int) -> str:
+    """A name of at most `limit` characters, another one for each name."""
+    return _distinct(name, name, limit)
+
+
+def mlflow_value(value: object) -> str:
+    """The text of a parameter or tag; one that had to be cut ends in `…`."""
+    text = str(value).replace("\0", "␀").encode("utf-8", "replace").decode()
+    return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"
+
+
+def _distinct(name: str, changed: str, limit: int) -> str:
+    if changed == name and len(name) <= limit and not _HAS_DIGEST.search(name):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+    return f"{changed[: limit - _DIGEST - 2]}--{digest}"

@@ -10,11 +10,11 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.lineage import Ancestor, TrainedModel, ancestors, data_set, title_of
+from results.lineage import TrainedModel, ancestors, data_set, title_of
 from results.paths import SweepPaths
 from results.report.pipeline_data import StageLine
 from results.tracking.extras import Winner
-from results.tracking.mlflow.names import mlflow_name, mlflow_value, shortened
+from results.tracking.mlflow.client import mlflow_name, mlflow_value, shortened
 from results.tracking.mlflow.run_store import Run, RunStore
 from search_spaces.redaction import redact
 
@@ -46,7 +46,8 @@ def logged_model(runs: RunStore, sweep_key: str, paths: SweepPaths, model: str, 
         return str(known[0].model_id)
     found = ancestors(paths, model)
     name = re.sub(r"[^\w-]", "_", f"{paths.name}-{model}")
-    tags = {_MODEL_TAG: identity, "tune.ancestors": ", ".join(map(_named, found))}
+    titles = (f"{a.title} {a.name}" if isinstance(a, TrainedModel) else a.title for a in found)
+    tags = {_MODEL_TAG: identity, "tune.ancestors": ", ".join(titles)}
     if found and isinstance(found[-1], TrainedModel):
         tags |= {f"tune.sha256.{file}": digest for file, digest in found[-1].weights.items()}
     tags = {mlflow_name(key): mlflow_value(redact(text)) for key, text in tags.items()}
@@ -63,10 +64,6 @@ def store_files(runs: RunStore, model: str, winner: Winner) -> None:
     for file in winner.files:
         runs.client.log_model_artifact(model, str(file))
     runs.client.set_logged_model_tags(model, {_STEP_TAG: winner.step, "tune.why": winner.why})
-
-
-def _named(one: Ancestor) -> str:
-    return f"{one.title} {one.name}" if isinstance(one, TrainedModel) else one.title
 
 
 def link_inputs(

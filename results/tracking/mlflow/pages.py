@@ -21,9 +21,9 @@ from results.tracking.mlflow.client import (
     TRIAL_TAG,
     connect,
     explain_errors,
+    mlflow_name,
     runs_of_sweep,
 )
-from results.tracking.mlflow.names import mlflow_name
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 

@@ -11,8 +11,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.storage.fencing import Fence
-from results.tracking.mlflow.client import PARENT_TAG, PIPELINE_TAG, connect, experiment_id, search
-from results.tracking.mlflow.names import mlflow_name, mlflow_value, shortened
+from results.tracking.mlflow.client import (
+    PARENT_TAG,
+    PIPELINE_TAG,
+    connect,
+    experiment_id,
+    mlflow_name,
+    mlflow_value,
+    search,
+    shortened,
+)
 from results.tracking.tracker import PipelineFacts
 from search_spaces.redaction import redact, redacted
 

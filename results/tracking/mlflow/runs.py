@@ -18,9 +18,9 @@ from results.tracking.mlflow.client import (
     STOPPED_TAG,
     SWEEP_TAG,
     TRIAL_TAG,
+    mlflow_name,
 )
 from results.tracking.mlflow.flows import link_output, logged_model, store_files
-from results.tracking.mlflow.names import mlflow_name
 from results.tracking.mlflow.run_store import Run, RunStore
 from results.tracking.tracker import Ending, SweepFacts
 from search_spaces.nested import flattened

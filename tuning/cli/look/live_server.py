@@ -34,7 +34,12 @@ def serve_live(
         UserError: there is no such sweep, or the port is taken.
     """
     with tempfile.TemporaryDirectory(prefix="tune-live-") as folder:
-        given = {name: _source(name, storage, Path(folder)) for name in sweeps}
+        given: dict[str, Source] = {
+            name: MirroredSource(name, Path(folder))
+            if "://" in name
+            else LocalSource(find_sweep(name, storage))
+            for name in sweeps
+        }
 
         def find() -> Mapping[str, Source]:
             found = named_sweeps(resolve_storage(storage))
@@ -57,12 +62,6 @@ def serve_live(
                 server, log_level="warning", access_log=False, timeout_graceful_shutdown=1
             )
             uvicorn.Server(config).run(sockets=[listener])
-
-
-def _source(name: str, storage: str | None, folder: Path) -> Source:
-    if "://" in name:
-        return MirroredSource(name, folder)
-    return LocalSource(find_sweep(name, storage))
 
 
 def _listening(host: str, port: int) -> socket.socket:

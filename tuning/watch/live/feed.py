@@ -30,7 +30,7 @@ from tuning.controller.sweep_dir.folder import total_elapsed_s
 from tuning.controller.sweep_dir.lock import current_driver
 from tuning.search.importance import with_importances
 from tuning.watch.follow import RecordReader
-from tuning.watch.searched import with_search
+from tuning.watch.sweep_metadata import with_search
 
 POLL_S = 0.5
 _BUSY = 4
