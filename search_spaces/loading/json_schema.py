@@ -106,8 +106,7 @@ def _keywords(properties: dict[str, Any], required: list[str]) -> dict[str, Any]
     }
 
 
-_WIDTH = 100
-_NAMED = {"enum", "const", "$ref", "anyOf"}
+_WIDTH = 110
 
 
 def compact(schema: dict[str, Any]) -> dict[str, Any]:
@@ -124,42 +123,22 @@ def compact(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _compact(node: Any) -> Any:
-    """Without titles, which pydantic makes of the keys, and with one list of types in place of
-    alternatives that differ in their type only.
-    """
+    """Without titles, which pydantic makes of the keys, without empty defaults, and without the
+    type of listed values."""
     if isinstance(node, list):
         return [_compact(part) for part in node]
     if not isinstance(node, dict):
         return node
-    parts = {
+    is_listed = "enum" in node or "const" in node
+    return {
         key: _compact(value)
         for key, value in node.items()
-        if (key, value) != ("default", None) and not (key == "title" and isinstance(value, str))
+        if not (
+            (key == "title" and isinstance(value, str))
+            or (key == "type" and is_listed)
+            or (key, value) == ("default", None)
+        )
     }
-    if "enum" in parts:
-        parts.pop("type", None)
-    branches = [b for part in parts.get("anyOf", []) for b in part.get("anyOf", [part])]
-    if not branches:
-        return parts
-    plain = [b for b in branches if "type" in b and not b.keys() & _NAMED]
-    if len(plain) > 1 and _are_apart(plain):
-        kinds = [kind for branch in plain for kind in _kinds(branch)]
-        joined = {key: value for branch in plain for key, value in branch.items()}
-        branches = [*(b for b in branches if b not in plain), {**joined, "type": kinds}]
-    rest = {key: value for key, value in parts.items() if key != "anyOf"}
-    return {**branches[0], **rest} if len(branches) == 1 else {**rest, "anyOf": branches}
-
-
-def _are_apart(branches: list[dict[str, Any]]) -> bool:
-    """Whether each rule of the alternatives is about the type of its own alternative only."""
-    kinds = [k.replace("integer", "number") for branch in branches for k in _kinds(branch)]
-    rules = [key for branch in branches for key in branch if key != "type"]
-    return len({*kinds}) == len(kinds) and len({*rules}) == len(rules)
-
-
-def _kinds(branch: dict[str, Any]) -> list[str]:
-    kind = branch["type"]
-    return kind if isinstance(kind, list) else [kind]
 
 
 def to_text(node: Any, indent: int = 0) -> str:

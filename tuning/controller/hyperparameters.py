@@ -84,6 +84,7 @@ def _optional(part: dict[str, Any]) -> dict[str, Any]:
 def _with_formula(field: dict[str, Any]) -> dict[str, Any]:
     about: dict[str, Any] = {key: field[key] for key in ("description", "default") if key in field}
     rules = {key: value for key, value in field.items() if key not in about and key != "title"}
-    if {"type": "string"} in (rules, *rules.get("anyOf", [])):  # any text, so a formula too
+    branches = rules.get("anyOf", [rules])
+    if {"type": "string"} in branches:  # any text, so a formula too
         return field
-    return {**about, "anyOf": [rules, {"$ref": "#/$defs/formula"}]}
+    return {**about, "anyOf": [*branches, {"$ref": "#/$defs/formula"}]}

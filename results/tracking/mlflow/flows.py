@@ -15,7 +15,7 @@ from results.paths import SweepPaths
 from results.report.pipeline_data import StageLine
 from results.tracking.extras import Winner
 from results.tracking.mlflow.client import mlflow_name, mlflow_value, shortened
-from results.tracking.mlflow.run_store import Run, RunStore
+from results.tracking.mlflow.run_store import RunStore, StoredRun
 from search_spaces.redaction import redact
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ _TITLE, _DIGEST = 500, 36
 """Characters of a dataset's name, and of its digest, that MLflow stores; the source has all."""
 
 
-def logged_model(runs: RunStore, sweep_key: str, paths: SweepPaths, model: str, source: Run) -> str:
+def logged_model(
+    runs: RunStore, sweep_key: str, paths: SweepPaths, model: str, source: StoredRun
+) -> str:
     """The id of a model of a sweep, which is created if there is none.
 
     Args:
@@ -67,7 +69,7 @@ def store_files(runs: RunStore, model: str, winner: Winner) -> None:
 
 
 def link_inputs(
-    runs: RunStore, run: Run, models: Sequence[str], files: Sequence[DatasetInput]
+    runs: RunStore, run: StoredRun, models: Sequence[str], files: Sequence[DatasetInput]
 ) -> None:
     """Log logged models, by id, and datasets as inputs of a run, unless it has them."""
     from mlflow.entities import LoggedModelInput
@@ -82,7 +84,7 @@ def link_inputs(
         runs.client.log_inputs(run.id, new or None, taken or None)
 
 
-def link_output(runs: RunStore, run: Run, model: str) -> None:
+def link_output(runs: RunStore, run: StoredRun, model: str) -> None:
     """Log a logged model, by id, as the output of a run, unless it has it."""
     from mlflow.entities import LoggedModelOutput
 

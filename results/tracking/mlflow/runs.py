@@ -21,7 +21,7 @@ from results.tracking.mlflow.client import (
     mlflow_name,
 )
 from results.tracking.mlflow.flows import link_output, logged_model, store_files
-from results.tracking.mlflow.run_store import Run, RunStore
+from results.tracking.mlflow.run_store import RunStore, StoredRun
 from results.tracking.tracker import Ending, SweepFacts
 from search_spaces.nested import flattened
 
@@ -50,8 +50,8 @@ class Runs:
     ) -> None:
         self._runs = RunStore(uri, artifact_root, experiment, fence)
         self._key, self._prices = facts.key, facts.prices
-        self._children: dict[str, Run] = {}
-        self._averages: dict[str, Run] = {}
+        self._children: dict[str, StoredRun] = {}
+        self._averages: dict[str, StoredRun] = {}
         parent = None
         for run in self._runs.find(SWEEP_TAG, facts.key):
             trial, average = (run.tags.get(tag) for tag in (TRIAL_TAG, AVERAGE_TAG))
@@ -110,7 +110,7 @@ class Runs:
             ended = record.attempts[-1].ended if record.attempts else None
             self._runs.end(run, _STATUS.get(record.state, "KILLED"), ended or time.time())
 
-    def _child(self, record: TrialRecord) -> Run | None:
+    def _child(self, record: TrialRecord) -> StoredRun | None:
         """The run of a trial. That of another one, from before the folder was set back, ends."""
         run = self._children.get(record.id)
         if run and run.tags.get(_PROPOSED_TAG, repr(record.created)) != repr(record.created):
@@ -168,5 +168,5 @@ class Runs:
         tags = {"tune.winner": winner.trial, "tune.why": winner.why}
         self._runs.log(self._parent, tags=tags)
 
-    def _create(self, name: str, tags: Mapping[str, str], started: float) -> Run:
+    def _create(self, name: str, tags: Mapping[str, str], started: float) -> StoredRun:
         return self._runs.create(name, {SWEEP_TAG: self._key, **tags}, started)

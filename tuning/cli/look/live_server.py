@@ -15,7 +15,7 @@ from search_spaces.errors import UserError
 from tuning.cli.formatting import echo
 from tuning.controller.sweep_dir.folder import find_sweep, named_sweeps, resolve_storage
 from tuning.watch.live.app import make_app
-from tuning.watch.live.feed import LocalSource, Source
+from tuning.watch.live.feed import LocalSource, RecordSource
 from tuning.watch.live.mirrored import MirroredSource
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -34,14 +34,14 @@ def serve_live(
         UserError: there is no such sweep, or the port is taken.
     """
     with tempfile.TemporaryDirectory(prefix="tune-live-") as folder:
-        given: dict[str, Source] = {
+        given: dict[str, RecordSource] = {
             name: MirroredSource(name, Path(folder))
             if "://" in name
             else LocalSource(find_sweep(name, storage))
             for name in sweeps
         }
 
-        def find() -> Mapping[str, Source]:
+        def find() -> Mapping[str, RecordSource]:
             found = named_sweeps(resolve_storage(storage))
             return given or {name: LocalSource(paths) for name, paths in found}
 

@@ -61,7 +61,7 @@ def submit(
 
     if to not in ENGINES:
         raise UserError(f"--to {to}: no such engine{suggest(to, ENGINES)}")
-    engine, given = make_engine(to, address), _given(file, set_, name)
+    engine, given = make_engine(to, address), _load(file, set_, name)
     remarks = engine.check(given.sweeps, options)
     paths, begun = given.folder(storage, shared=engine.shares_folder)
     command = run_command(file, given.overrides, paths)
@@ -77,7 +77,7 @@ def submit(
     echo(f"watch with: tune queue; end with: tune cancel {sweep_argument(paths)}")
 
 
-def _given(file: Path, overrides: Sequence[str], name: str | None) -> _Sweep | _Pipeline:
+def _load(file: Path, overrides: Sequence[str], name: str | None) -> _Sweep | _Pipeline:
     from search_spaces.loading.sweep_file import load_sweep
     from search_spaces.pipeline.loading import is_pipeline_file, load_pipeline
 

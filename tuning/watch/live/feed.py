@@ -44,7 +44,7 @@ _KEEP_ALIVE_S = 15.0
 Publish = Callable[[str, str], None]
 
 
-class Source(Protocol):
+class RecordSource(Protocol):
     """Where the records of a sweep are."""
 
     @property
@@ -80,7 +80,7 @@ class LocalSource:
 class Snapshot:
     """The parts of the page, computed from the records; used by one thread at a time."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RecordSource) -> None:
         self._source, self._reader = source, RecordReader(source.paths)
         self._trials: dict[str, tuple[TrialRecord, list[Report]]] = {}
         self._data: SweepData | None = None
@@ -196,7 +196,7 @@ def section_json(section: PageSection, place: int) -> str:
 class Feed:
     """The parts of a sweep's page, for any number of browsers. It reads while one looks."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RecordSource) -> None:
         self.source = source
         self._snapshot = Snapshot(source)
         self._parts: dict[str, tuple[int, str]] = {}
