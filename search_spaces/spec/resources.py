@@ -42,16 +42,16 @@ _NAMES = """
     TOPO_DUMP_FILE TOPO_FILE TREE_THRESHOLD TUNER_CONFIG_PATH TUNER_PLUGIN WIN_ENABLE
     WIN_STRIDE WORK_FIFO_DEPTH ZERO_COPY
 """
-NAMES = (TIMEOUT, *(f"NCCL_{name}" for name in _NAMES.split()))
+NCCL_NAMES = (TIMEOUT, *(f"NCCL_{name}" for name in _NAMES.split()))
 
 
-def _check(value: object) -> object:
+def _check_settings(value: object) -> object:
     """Names that NCCL has, with one number or text each; the texts that the environment gets."""
     if not isinstance(value, Mapping):
         raise ValueError(f"must be like {{NCCL_ALGO: Ring, NCCL_IB_DISABLE: 1}}, got {show(value)}")
     for name, setting in value.items():
-        if name not in NAMES:
-            raise ValueError(f"NCCL has no setting {show(name)}{suggest(name, NAMES)[:200]}")
+        if name not in NCCL_NAMES:
+            raise ValueError(f"NCCL has no setting {show(name)}{suggest(name, NCCL_NAMES)[:200]}")
         if isinstance(setting, bool) or not isinstance(setting, str | int):
             raise ValueError(f"{name}: must be a text or a whole number, got {show(setting)}")
         if name == TIMEOUT and not (isinstance(setting, int) and setting > 0):
@@ -59,7 +59,7 @@ def _check(value: object) -> object:
     return {name: str(setting) for name, setting in value.items()}
 
 
-NcclSettings = Annotated[dict[str, str], BeforeValidator(_check)]
+NcclSettings = Annotated[dict[str, str], BeforeValidator(_check_settings)]
 
 
 MAX_WORKERS = 10_000

@@ -175,17 +175,18 @@ def _view(
 ) -> dict[str, object]:
     shown = [*(f"metrics.`{name}`" for name in metrics), *(f"params.`{name}`" for name in params)]
     columns = [*shown, "tags.`tune.reason`"]
+    # the key of a view is the digest of this text: the order counts
     ours = {"deleted": False, "isGenerated": False}
-    each = {"metricSectionId": "tune", "runsCountToCompare": 100, **ours}
     chart = {
-        **{"uuid": "tune-parallel", "type": "PARALLEL", **each, "showAllRuns": False},
+        **{"uuid": "tune-parallel", "type": "PARALLEL", "metricSectionId": "tune"},
         **{"selectedParams": list(params[:_AXES]), "selectedMetrics": list(metrics)},
+        **{"runsCountToCompare": 100, "showAllRuns": False, **ours},
     }
     curves = [
         {
-            **{"uuid": f"tune-curve-{i}", "type": "LINE", **each, "metricKey": name},
-            **{"selectedMetricKeys": [name], "xAxisKey": "step"},
-            **{"lineSmoothness": 0, "scaleType": "linear"},
+            **{"uuid": f"tune-curve-{i}", "type": "LINE", "metricSectionId": "tune"},
+            **{"metricKey": name, "selectedMetricKeys": [name], "xAxisKey": "step"},
+            **{"runsCountToCompare": 100, "lineSmoothness": 0, "scaleType": "linear", **ours},
         }
         for i, name in enumerate(metrics)
     ]
