@@ -128,7 +128,8 @@ def make_sweep(settings: Settings, before: int, folder: Path) -> str:
     """Create a sweep that has so many finished trials of one report; returns its name."""
     from results.records.reports import ReportWriter
     from results.records.trial import Report
-    from search_spaces.loading.sweep_file import LoadedSweep, Source
+    from search_spaces.loading.sweep_file import LoadedSweep
+    from search_spaces.positions import Source
     from search_spaces.spec.sweep import SweepSpec
     from tuning.controller.session import asked_session
     from tuning.controller.sweep_dir.create import create_sweep

@@ -1,5 +1,5 @@
 """Formulas in a sweep file: parsed into Python's syntax tree, in which only arithmetic on names is
-allowed, and evaluated node by node. Nothing is passed to `eval`.
+allowed. `formulas.evaluation` evaluates them node by node; nothing is passed to `eval`.
 """
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from typing import Any
@@ -21,21 +21,7 @@ list that a formula may use. A formula with more has no value.
 """
 
 
-class InactiveError(Exception):
-    """The formula needs a parameter that this configuration does not have."""
-
-
-class UndefinedError(Exception):
-    """The formula has no value here, for example because it divides by zero."""
-
-
-def _number(value: object) -> Any:
-    if not isinstance(value, (int, float)):
-        raise TypeError(f"{show(value)} is not a number")
-    return value
-
-
-def _bounded(value: Any) -> Any:
+def bounded(value: Any) -> Any:
     """The value of a parameter or an operation, unless computing with it could take long.
 
     Raises:
@@ -66,7 +52,7 @@ def _round(value: Any, digits: Any = None) -> Any:
 
 
 def _compute(operation: Callable[[Any, Any], Any], left: Any, right: Any) -> Any:
-    return _bounded(operation(_bounded(left), _bounded(right)))
+    return bounded(operation(bounded(left), bounded(right)))
 
 
 ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
@@ -190,67 +176,3 @@ def _check_call(node: ast.Call) -> None:
     least, most = FUNCTIONS[name][1]
     if node.keywords or not least <= len(node.args) <= most:
         raise ValueError(f"{name} takes {least} to {most} values, got {show(ast.unparse(node))}")
-
-
-def evaluate(expression: Expression, values: Mapping[str, Any]) -> Any:
-    """Compute a formula; `and`, `or` and `if` evaluate only what Python would.
-
-    Raises:
-        InactiveError: it needs a name that `values` lacks.
-        UndefinedError: it has no value there (division by zero, overflow).
-        TypeError: an operand is not a number.
-    """
-    try:
-        return _value(expression.tree, values)
-    except (ArithmeticError, ValueError) as e:
-        raise UndefinedError(f"{expression.text}: {e}") from e
-
-
-def _value(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    name = dotted_name(node)
-    if name is not None:
-        if name not in values:
-            raise InactiveError(name)
-        return _bounded(values[name])
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.BinOp():
-            left, right = (_number(_value(side, values)) for side in (node.left, node.right))
-            return ARITHMETIC[type(node.op)](left, right)
-        case ast.Call(func=ast.Name(id=function)):
-            return FUNCTIONS[function][0](*(_number(_value(arg, values)) for arg in node.args))
-        case ast.IfExp():
-            return _value(node.body if _value(node.test, values) else node.orelse, values)
-        case ast.List(elts=items) | ast.Tuple(elts=items):
-            return [_value(item, values) for item in items]
-    return _logic(node, values)
-
-
-def _compared(op: ast.cmpop, left: Any, right: Any) -> bool:
-    try:
-        return COMPARISONS[type(op)](left, right)
-    except TypeError:
-        raise TypeError(f"{show(left)} cannot be compared with {show(right)}") from None
-
-
-def _logic(node: ast.expr, values: Mapping[str, Any]) -> Any:
-    match node:
-        case ast.BoolOp(op=ast.And()):
-            return all(_value(part, values) for part in node.values)
-        case ast.BoolOp():
-            return any(_value(part, values) for part in node.values)
-        case ast.UnaryOp(op=ast.Not()):
-            return not _value(node.operand, values)
-        case ast.UnaryOp():
-            value = _number(_value(node.operand, values))
-            return -value if isinstance(node.op, ast.USub) else value
-        case ast.Compare():
-            left = _value(node.left, values)
-            for op, side in zip(node.ops, node.comparators, strict=True):
-                right = _value(side, values)
-                if not _compared(op, left, right):
-                    return False
-                left = right
-            return True
-    raise AssertionError(f"checked when parsed: {ast.dump(node)}")

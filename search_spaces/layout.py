@@ -24,21 +24,7 @@ _OF_PIPELINES = ("schedule", "microbatches")
 class Layout:
     """The axes of a trial with a known number of ranks, which is their product.
 
-    Attributes:
-        dp_replicate: copies of the model.
-        dp_shard: ranks that share one copy of weights, gradients and optimizer state.
-        cp: ranks that have the same samples, and a part of each sequence; they share weights too.
-        tp: ranks that share each layer, and see the same samples.
-        reshard_after_forward: whether the ranks gather the weights again for the backward pass.
-        ep: ranks of `dp_shard`, `cp` and `tp` that share the experts of each block.
-        pp: ranks that have some layers each, and see the same samples one after another.
-        schedule: the order in which the ranks of `pp` compute.
-        microbatches: parts of a rank's samples that follow each other; None: the default.
-        cpu_offload: whether weights, gradients and optimizer state are on the host, and weights are
-            copied to the device when they are gathered.
-        cp_method: how the ranks of `cp` see the keys of each other.
-        sequence_parallel: whether ranks of `tp` have a part of each sequence between the layers
-            that they share.
+    `search_spaces.spec.layout.LayoutSpec` has the meaning of each field.
     """
 
     dp_replicate: int = 1

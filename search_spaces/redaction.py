@@ -26,17 +26,8 @@ Processes of a sweep inherit it; `redact` of the sweep file adds to it."""
 _MIN_LENGTH = 8
 """A shorter value may be an ordinary word, and would be hidden everywhere."""
 _SECRET = {"token", "secret", "password", "passwd", "passphrase", "credential", "credentials"}
-_SECRET_KEYS = {
-    "api",
-    "access",
-    "private",
-    "secret",
-    "auth",
-    "account",
-    "signing",
-    "encryption",
-    "tune",
-}
+_SECRET_KEYS = {"api", "access", "private", "secret", "auth", "account", "signing", "tune"}
+_SECRET_KEYS |= {"encryption"}
 _NOT_SECRET = {"pad", "eos", "bos", "unk", "mask", "sep", "cls", "per", "special", "new"}
 """Words before `token` in a language model's settings."""
 _SECRET_VARIABLE = re.compile(r"(?!(OLD)?PWD$).*(PWD|_PAT|_PASS|_KEY|_DSN|WEBHOOK|WEBHOOK_URL)")
@@ -88,7 +79,8 @@ def _secrets_of(name: str, value: str, named: tuple[str, ...]) -> tuple[str, ...
     if name in named or (looks_secret(name) and not _is_path(value)):
         return value, *_password(value)
     maybe = _SECRET_VARIABLE.fullmatch(name.upper()) or any(fnmatchcase(name, n) for n in named)
-    if maybe and _looks_random(value):
+    # a value that looks random may be a secret: no words such as `created_at`, and no path
+    if maybe and not _WORD.fullmatch(value) and not _is_path(value):
         return value, *_password(value)
     return _password(value)
 
@@ -102,11 +94,6 @@ def _password(address: str) -> tuple[str, ...]:
     except ValueError:  # not an address
         return ()
     return tuple(p for p in {password, unquote(password)} if len(p) >= _MIN_LENGTH)
-
-
-def _looks_random(value: str) -> bool:
-    """Whether a value may be a secret: no words such as `created_at`, and no path."""
-    return not _WORD.fullmatch(value) and not _is_path(value)
 
 
 def _is_path(value: str) -> bool:

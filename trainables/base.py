@@ -15,8 +15,8 @@ from results.checkpoints.whole_model import whole_models
 from results.export.exportable import Exportable
 from results.trial_paths import TrialPaths
 from search_spaces.layout import AXES, Layout
+from search_spaces.spec.command import UserCodeSpec
 from search_spaces.spec.sweep import SweepSpec
-from search_spaces.spec.user_code import UserCodeSpec
 from trainables.client import Client
 from trainables.config import Problem, TrainableConfig
 from trainables.implementation import find_function, functions_of

@@ -19,7 +19,7 @@ from search_spaces.layout import Layout
 from search_spaces.nested import show
 from search_spaces.spec.command import ReportFromSpec
 from search_spaces.spec.layout import DDP, LayoutSpec
-from search_spaces.spec.objectives import Objective
+from search_spaces.spec.select import Objective
 
 
 class Answer(StrEnum):

@@ -10,9 +10,8 @@ from typing import Any
 
 from search_spaces.errors import UserError, suggest
 from search_spaces.nested import show
-from search_spaces.spec.command import PREFIX
+from search_spaces.spec.command import EXTERNAL, PREFIX
 from search_spaces.spec.sweep import SweepSpec
-from search_spaces.spec.user_code import EXTERNAL
 from trainables.base import Trainable
 from trainables.user_code import loader
 from trainables.user_code.command.command import Command

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from results.records.failures import Cause
 from results.records.trial import Attempt, TrialRecord, TrialState
-from search_spaces.spec.prices import PricesSpec
+from search_spaces.spec.budget import PricesSpec
 
 
 @dataclass(frozen=True)

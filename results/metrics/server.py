@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from search_spaces.errors import UserError
 from search_spaces.spec.env_vars import expand_now
-from search_spaces.spec.monitoring import MonitoringSpec
+from search_spaces.spec.tracking import MonitoringSpec
 
 _TIMEOUT_S = 10.0
 

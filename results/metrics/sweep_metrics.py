@@ -10,19 +10,44 @@ from __future__ import annotations
 import math
 import threading
 import time
+from bisect import bisect_left
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import accumulate
 
 from results.analysis.cost import WASTED, Cost, attempt_cost, cost_shares
 from results.checkpoints.checkpoint_times import CheckpointTime
-from results.metrics.histogram import Histogram
 from results.metrics.workers import Workers
 from results.paths import SweepPaths
 from results.records.environment import priced
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
+
+
+class Histogram:
+    """How many values are at most as large as each bound; the sum of all.
+
+    Args:
+        bounds: ascending.
+    """
+
+    def __init__(self, bounds: Sequence[float]) -> None:
+        self._bounds, self._counts = bounds, [0] * (len(bounds) + 1)
+        self.sum = 0.0
+
+    def add(self, value: float) -> None:
+        """Count a value."""
+        self._counts[bisect_left(self._bounds, value)] += 1
+        self.sum += value
+
+    @property
+    def buckets(self) -> list[tuple[str, float]]:
+        """Each bound as text, and the number of values up to it; the last is `+Inf`."""
+        names = [*(f"{bound:g}" for bound in self._bounds), "+Inf"]
+        return list(zip(names, map(float, accumulate(self._counts)), strict=True))
+
 
 SECONDS = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 BYTES = tuple(10.0**n for n in range(4, 13))
@@ -82,12 +107,10 @@ class SweepMetrics:
         self.states: Counter[TrialState] = Counter()
         self.attempts: Counter[str] = Counter(failed=0, ended=0)
         self.best: dict[str, float] = {}
-        self.rungs = dict.fromkeys(map(math.ceil, _rungs(spec)), 0)
-        self.saves, self.loads, self.sizes = (
-            Histogram(SECONDS),
-            Histogram(SECONDS),
-            Histogram(BYTES),
-        )
+        halves = spec.scheduler.name in ("asha", "asha_promote", "hyperband")
+        self.rungs = dict.fromkeys(map(math.ceil, spec.scheduler.rung_steps if halves else ()), 0)
+        self.saves, self.loads = Histogram(SECONDS), Histogram(SECONDS)
+        self.sizes = Histogram(BYTES)
         self._workers: dict[str, Workers] = {}
         self._records: dict[str, tuple[TrialState, int]] = {}
         self._spent = Cost(currency=spec.prices.currency if spec.prices else "")
@@ -213,9 +236,3 @@ class SweepMetrics:
         (self.saves if done.what == "save" else self.loads).add(done.seconds)
         if done.what == "save":
             self.sizes.add(done.bytes)
-
-
-def _rungs(spec: SweepSpec) -> Iterable[float]:
-    """Values of the scheduler's clock at which it compares trials."""
-    halves = spec.scheduler.name in ("asha", "asha_promote", "hyperband")
-    return spec.scheduler.rung_steps if halves else ()

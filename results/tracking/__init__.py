@@ -13,12 +13,11 @@ from results.tracking.mlflow.pages import (
     ui_command,
     ui_environment,
 )
-from results.tracking.tracker import Ending, NullTracker, PipelineFacts, SweepFacts, Tracker
+from results.tracking.tracker import Ending, PipelineFacts, SweepFacts, Tracker
 
 __all__ = [
     "Delivery",
     "Ending",
-    "NullTracker",
     "PipelineFacts",
     "SweepFacts",
     "Tracker",

@@ -13,18 +13,16 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 from results.paths import SweepPaths
 from results.records.reports import read_new_reports
-from results.records.trial import Report, TrialRecord, read_trial
+from results.records.trial import read_trial
 from results.storage.fencing import Fence, NullFence, OwnershipLostError
-from results.tracking.averages import Average, read_averages
+from results.tracking.averages import read_averages
 from results.tracking.delivered import Delivered
-from results.tracking.extras import Extras, read_extras
+from results.tracking.extras import Extras, ReadWinner, no_winner, read_extras
 from results.tracking.mlflow.runs import Runs
-from results.tracking.tracker import Ending, SweepFacts
-from results.tracking.winner import ReadWinner, Winner, no_winner
+from results.tracking.tracker import Ending, SweepFacts, Tracker
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
@@ -36,30 +34,6 @@ _LONGEST_PAUSE_S = 30.0
 _LAST_TRIES = 3
 """Attempts after the session has ended."""
 UNFENCED = NullFence()
-
-
-class Sink(Protocol):
-    """Destination of a delivery.
-
-    The background thread calls the methods; they may raise anything. Calls may repeat what was
-    delivered before; the sink stores it once.
-    """
-
-    @property
-    def run_id(self) -> str:
-        """Identifies the sweep's own run, which is new if the sink has nothing of the sweep."""
-
-    def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
-        """Bring a trial up to date; `reports` are those that may be new."""
-
-    def average(self, average: Average) -> None:
-        """Bring an average of weights up to date."""
-
-    def end(self, ending: Ending) -> None:
-        """Record that the session has ended."""
-
-    def log_model(self, winner: Winner) -> None:
-        """Log the winner's model."""
 
 
 def mlflow_tracker(
@@ -76,11 +50,12 @@ def mlflow_tracker(
     return Delivery(paths, open_runs, f"MLflow at {redact(uri)}", fence, winner)
 
 
-class Delivery:
+class Delivery(Tracker):
     """A `Tracker` that delivers what its sink does not have yet.
 
     Args:
-        open_sink: creates the sink, in the thread; called again after each failure.
+        open_sink: creates the sink, in the thread; called again after each failure. Calls of it may
+            repeat what was delivered before, which it stores once, and may raise anything.
         name: of the sink, for messages.
         fence: checked before writes; after an `OwnershipLostError` nothing more is delivered.
         winner: whose model is logged when the sweep is done.
@@ -89,7 +64,7 @@ class Delivery:
     def __init__(
         self,
         paths: SweepPaths,
-        open_sink: Callable[[], Sink],
+        open_sink: Callable[[], Runs],
         name: str,
         fence: Fence = UNFENCED,
         winner: ReadWinner = no_winner,
@@ -98,7 +73,7 @@ class Delivery:
         self._winner = winner
         self._fence = fence
         self._delivered = Delivered(paths)
-        self._sink: Sink | None = None
+        self._sink: Runs | None = None
         self._positions: dict[str, int] = {}
         self._pending = set(paths.trial_ids())
         self._ending: Ending | None = None
@@ -119,9 +94,6 @@ class Delivery:
             self._pending.add(trial_id)
         if reported or self._thread.ident is not None:
             self._wake()
-
-    def closes_soon(self) -> None:
-        """See `Tracker`; it delivers at once anyway."""
 
     def close(self, ending: Ending, timeout: float) -> str | None:
         """See `Tracker`."""
@@ -193,7 +165,7 @@ class Delivery:
             self._save()
         return True
 
-    def _open_bound(self) -> Sink:
+    def _open_bound(self) -> Runs:
         sink = self._open_sink()
         self._delivered.bind(sink.run_id)
         return sink
@@ -203,7 +175,7 @@ class Delivery:
             self._fence.check()
             self._delivered.save()
 
-    def _deliver(self, sink: Sink, trial_id: str) -> None:
+    def _deliver(self, sink: Runs, trial_id: str) -> None:
         with self._lock:
             self._pending.discard(trial_id)
         files = self._paths.trial(trial_id)
@@ -226,9 +198,8 @@ class Delivery:
         self._delivered.add(record)
 
     def _on_failed(self, error: Exception) -> None:
-        self._sink = (
-            None  # it is unknown how much of the last call it stored: a new one queries that
-        )
+        # it is unknown how much of the last call it stored: a new one queries that
+        self._sink = None
         self._positions.clear()
         lines = str(error).splitlines() or [""]
         text = redact(f"{type(error).__name__}: {lines[0]}")

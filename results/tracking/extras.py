@@ -1,16 +1,23 @@
-"""Data of a finished trial for a tracker, in addition to its reports, read from its files."""
+"""Data for a tracker beside reports, read from files: of a trial that has ended, of the winner."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from results.analysis.selection import select_winner
+from results.checkpoints.commit import newest_intact
+from results.checkpoints.whole_model import model_files, whole_models
+from results.paths import SweepPaths
 from results.records import environment
 from results.records.trial import TrialRecord
 from results.records.worker_samples import Sample, read_samples
 from results.trial_paths import LINEAGE, TrialPaths
+from search_spaces.errors import UserError
 from search_spaces.files import parse_json, read_regular
+from search_spaces.spec.sweep import SweepSpec
 
 _PREFIX = "system/"
 MLFLOW_NAMES = {
@@ -46,7 +53,7 @@ def read_extras(paths: TrialPaths, record: TrialRecord) -> Extras:
     numbers = [a.number for a in record.attempts]
     found = environment.read(paths, numbers[-1]) if numbers else None
     tags = environment.tags(found) if found else {}
-    if init := _initial_digest(paths):
+    if init := initial_digest(paths):
         tags["tune.init"] = init
     if record.lineage:
         tags["tune.donors"] = ", ".join(f"{i.donor} at {i.donor_step}" for i in record.lineage)
@@ -68,11 +75,50 @@ def _metric_name(key: str, sample: Sample) -> str:
     return f"{_PREFIX}rank_{sample.rank}/{name}" if sample.rank else _PREFIX + name
 
 
-def _initial_digest(paths: TrialPaths) -> str | None:
-    """Digest of the initial weights, from the newest checkpoint."""
+def initial_digest(paths: TrialPaths) -> str | None:
+    """Digest of a trial's initial weights, from its newest checkpoint; None if it is not known."""
     newest = paths.newest_checkpoint()
     try:
         found = parse_json(read_regular(newest / LINEAGE))["init"] if newest else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
     return found if isinstance(found, str) else None
+
+
+@dataclass(frozen=True)
+class Winner:
+    """The model of the winner.
+
+    Attributes:
+        trial: its id.
+        step: of its newest intact checkpoint.
+        files: of that checkpoint, without those that only a training run reads.
+        why: the reason why it won, in a few words.
+    """
+
+    paths: SweepPaths
+    trial: str
+    step: int
+    files: tuple[Path, ...]
+    why: str
+
+
+ReadWinner = Callable[[], Winner | None]
+
+
+def read_winner(paths: SweepPaths, spec: SweepSpec) -> Winner | None:
+    """The winner of a sweep; None if no trial has a value, or it has no intact checkpoint."""
+    try:
+        selection = select_winner(paths, spec)
+    except UserError:
+        return None
+    trial = selection.line.record.id
+    found = newest_intact(paths.trial(trial), whole_models)
+    if found is None:
+        return None
+    return Winner(paths, trial, found.step, tuple(model_files(found.folder)), selection.why)
+
+
+def no_winner() -> Winner | None:
+    """Of a sweep whose file does not ask for a model."""
+    return None

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
-from search_spaces.spec.prices import PricesSpec
+from search_spaces.spec.budget import PricesSpec
 
 
 @dataclass(frozen=True)
@@ -57,8 +56,11 @@ class Ending:
     metrics: Mapping[str, float]
 
 
-class Tracker(Protocol):
-    """Copies the content of a sweep folder elsewhere. Methods never raise; only `close` waits."""
+class Tracker:
+    """Copies the content of a sweep folder elsewhere; this one does nothing.
+
+    Methods never raise; only `close` waits.
+    """
 
     def changed(self, trial_id: str, *, reported: bool) -> None:
         """A trial's files have changed; `reported`: a report was added."""
@@ -72,16 +74,4 @@ class Tracker(Protocol):
         Returns:
             One line on what was not delivered; None when everything was.
         """
-
-
-class NullTracker:
-    """Does nothing."""
-
-    def changed(self, trial_id: str, *, reported: bool) -> None:
-        """See `Tracker`."""
-
-    def closes_soon(self) -> None:
-        """See `Tracker`."""
-
-    def close(self, ending: Ending, timeout: float) -> None:
-        """See `Tracker`."""
+        return None

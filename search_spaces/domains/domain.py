@@ -163,7 +163,6 @@ class Domain(BaseModel):
             _check_categories(self.kind, self.categories)
         else:
             _check_bounds(self)
-            _check_normal(self)
             if self.q is not None:
                 _check_q(self, self.q)
         return self
@@ -184,16 +183,12 @@ def _fields(kind: str, raw: object) -> dict[str, Any]:
     fields = given if whole else {k: float(v) for k, v in given.items()}
     if kind.endswith("randn"):
         fields = _RANDN_DEFAULTS | fields
-        lower, upper = _bounds(kind, Normal(**fields))
+        try:
+            lower, upper = Normal(**fields).bounds()
+        except ValueError as e:
+            raise ValueError(f"{kind} {e}") from None
         fields |= {"lower": lower, "upper": upper}
     return {"kind": kind} | fields
-
-
-def _bounds(kind: str, normal: Normal) -> tuple[float, float]:
-    try:
-        return normal.bounds()
-    except ValueError as e:
-        raise ValueError(f"{kind} {e}") from None
 
 
 def _arguments_by_name(kind: str, raw: object) -> dict[str, Any]:
@@ -231,23 +226,10 @@ def _check_number(kind: str, name: str, value: object, *, whole: bool) -> None:
 
 def _check_bounds(domain: Domain) -> None:
     kind, lower, upper = domain.kind, domain.lower, domain.upper
-    if domain.categories:
-        raise ValueError(f"{kind} takes no categories")
     if domain.log and lower <= 0:
         raise ValueError(f"{kind} needs lower > 0, got {lower}")
     if lower >= upper:
         raise ValueError(f"{kind} needs lower < upper, got [{lower}, {upper}]")
-    if (domain.q is not None) != kind.startswith("q"):
-        raise ValueError(f"{kind} takes {', '.join(arguments(kind))}")
-
-
-def _check_normal(domain: Domain) -> None:
-    kind, normal = domain.kind, domain.normal
-    given = [value is not None for value in (domain.mean, domain.sd)]
-    if given != [kind.endswith("randn")] * 2:
-        raise ValueError(f"{kind} takes {', '.join(arguments(kind))}")
-    if normal is not None and (domain.lower, domain.upper) != _bounds(kind, normal):
-        raise ValueError(f"{kind} needs the bounds that follow from its mean and sd")
 
 
 def _check_q(domain: Domain, q: int | float) -> None:

@@ -1,11 +1,11 @@
-"""Parses the `space` section: nested mappings whose leaves are domains."""
+"""Parses the `space` section, nested mappings whose leaves are domains, and checks `fixed`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from pydantic import ValidationError
+from pydantic import ValidationError, ValidationInfo
 
 from search_spaces.domains.conditional import (
     ComputedValue,
@@ -15,13 +15,13 @@ from search_spaces.domains.conditional import (
     is_formula,
     parameters,
 )
-from search_spaces.domains.domain import KINDS, Domain, arguments, is_domain_form
+from search_spaces.domains.domain import KINDS, Domain, arguments, holds_arguments, is_domain_form
 from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.domains.grid import MAX_POINTS, grid_size
 from search_spaces.errors import suggest
 from search_spaces.expressions import parse
 from search_spaces.limits import check_time, limit
-from search_spaces.nested import KeyPath, show, walk
+from search_spaces.nested import KeyPath, dotted, flattened, show, walk
 
 _ARGUMENTS = {name for kind in KINDS for name in arguments(kind)}
 MAX_PARAMETERS = 1000
@@ -166,14 +166,11 @@ def _node_fault(raw: object) -> str | None:
     if len(raw) > 1 and (kinds := [key for key in raw if key in KINDS]):
         return f"{kinds[0]} must stand alone, got {', '.join(map(str, raw))}"
     if _misspelt(raw):
-        return _unknown_domain(next(iter(raw)))
+        name = next(iter(raw))
+        if name == "sample_from":  # Ray Tune's, of a Python function
+            return "unknown domain 'sample_from'; write a formula in its place: = 0.1 * max_steps"
+        return f"unknown domain {show(name)}{suggest(name, KINDS)}"
     return None
-
-
-def _unknown_domain(name: object) -> str:
-    if name == "sample_from":  # Ray Tune's, of a Python function
-        return "unknown domain 'sample_from'; write a formula in its place: = 0.1 * max_steps"
-    return f"unknown domain {show(name)}{suggest(name, KINDS)}"
 
 
 def _misspelt(raw: Mapping[str, Any]) -> bool:
@@ -227,3 +224,45 @@ def _named_twice(name: str, other: str) -> str:
 
 def _is_grid(leaf: object) -> bool:
     return isinstance(leaf, Domain) and leaf.kind == "grid_search"
+
+
+def check_fixed(fixed: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
+    """Refuse domains under `fixed`, names with a dot, and parameters that are searched too.
+
+    Deeper mappings may be data of the trainable; their keys are not checked.
+
+    Raises:
+        ValidationError: every mistake in it, each at its path.
+    """
+    errors = FieldErrors()
+    searched = {leaf.name for leaf in parameters(info.data.get("space", {}))}
+    # a plain value cannot stand where the space has a group of parameters
+    taken = searched | {name[:end] for name in searched for end, c in enumerate(name) if c == "."}
+    for path, value in walk(fixed):
+        if holds_arguments(value):
+            errors.add(path, "a domain belongs under space:", value)
+        elif len(path) == 1 and (fault := name_error(path[0])):
+            errors.add(path, fault, value)
+        elif path and dotted(path) in (searched if isinstance(value, Mapping) else taken):
+            errors.add(path, "is in the space too; a parameter is either searched or fixed")
+        elif is_formula(value):
+            _check_formula(path, str(value), errors)
+    errors.raise_if_any("fixed")
+    return fixed
+
+
+def _check_formula(path: KeyPath, text: str, errors: FieldErrors) -> None:
+    if any(isinstance(part, int) for part in path):
+        errors.add(path, f"a formula cannot stand in a list, got {show(text)}", text)
+        return
+    try:
+        parse(text[1:])
+    except ValueError as e:
+        errors.add(path, str(e), text)
+
+
+def fixed_formulas(fixed: Mapping[str, Any]) -> Iterator[tuple[str, ComputedValue]]:
+    """Yield dotted name and formula of every computed value under `fixed`."""
+    for name, value in flattened(fixed).items():
+        if is_formula(value):
+            yield name, ComputedValue(text=str(value))

@@ -20,9 +20,10 @@ from search_spaces.domains.conditional import (
     walk_active,
 )
 from search_spaces.domains.field_errors import FieldErrors
-from search_spaces.domains.fixed import fixed_formulas
+from search_spaces.domains.parser import fixed_formulas
 from search_spaces.errors import suggest
-from search_spaces.expressions import Expression, InactiveError, UndefinedError, evaluate, parse
+from search_spaces.expressions import Expression, parse
+from search_spaces.formulas.evaluation import InactiveError, UndefinedError, evaluate
 from search_spaces.nested import KeyPath, dotted, flattened, merge, nested, walk
 
 Tree = Mapping[str, Any]

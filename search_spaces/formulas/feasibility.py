@@ -10,13 +10,14 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from search_spaces.domains.conditional import ComputedValue, parameters
+from pydantic import ValidationInfo
+
+from search_spaces.domains.conditional import ComputedValue, draw_at_random, parameters
 from search_spaces.domains.domain import Domain
 from search_spaces.domains.field_errors import FieldErrors
-from search_spaces.domains.fixed import fixed_formulas
 from search_spaces.domains.grid import Point, grid_points, grid_size
-from search_spaces.domains.sampling import draw_at_random
-from search_spaces.expressions import Expression, InactiveError, UndefinedError, evaluate, parse
+from search_spaces.domains.parser import fixed_formulas
+from search_spaces.expressions import Expression, parse
 from search_spaces.formulas.constraints import (
     FormulaTypeError,
     Tree,
@@ -28,7 +29,14 @@ from search_spaces.formulas.constraints import (
     parse_constraints,
     resolve_values,
 )
-from search_spaces.formulas.intervals import evaluate_range, interval, left_side_range
+from search_spaces.formulas.evaluation import (
+    InactiveError,
+    UndefinedError,
+    evaluate,
+    evaluate_range,
+    interval,
+    left_side_range,
+)
 from search_spaces.limits import check_time, limit
 from search_spaces.nested import flattened, show
 
@@ -43,21 +51,24 @@ grid: the points, times the operations of each.
 """
 
 
-def check_constraints(constraints: Sequence[str], space: Tree, fixed: Tree) -> None:
+def check_constraints(constraints: list[str], info: ValidationInfo) -> list[str]:
     """Refuse formulas that are invalid in this space, and constraints that nothing satisfies.
 
     Raises:
         ValidationError: every mistake, each at its path.
     """
-    errors = FieldErrors()
+    if not {"space", "fixed"} <= info.data.keys():
+        return constraints
+    space, fixed, errors = info.data["space"], info.data["fixed"], FieldErrors()
     check_formulas(space, fixed, errors)
     parsed = parse_constraints(constraints, known_names(space, fixed), errors)
     computed = any(isinstance(leaf.leaf, ComputedValue) for leaf in parameters(space))
-    if not errors and (parsed or computed or any(fixed_formulas(fixed))):
-        _check_work(parsed, space, fixed, errors)
-    if not errors and (parsed or computed or any(fixed_formulas(fixed))):
-        _check_feasible(parsed, space, fixed, errors)
+    if parsed or computed or any(fixed_formulas(fixed)):
+        for check in (_check_work, _check_feasible):
+            if not errors:
+                check(parsed, space, fixed, errors)
     errors.raise_if_any("constraints")
+    return constraints
 
 
 def work_problem(count: int, what: str, size: int) -> str | None:

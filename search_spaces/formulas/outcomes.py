@@ -7,15 +7,16 @@ import math
 from collections.abc import Mapping, Sequence
 
 from search_spaces.domains.field_errors import FieldErrors
-from search_spaces.expressions import Expression, InactiveError, UndefinedError, evaluate, parse
+from search_spaces.expressions import Expression, parse
 from search_spaces.formulas.constraints import parse_constraints
+from search_spaces.formulas.evaluation import InactiveError, UndefinedError, evaluate
 from search_spaces.limits import limit
 
 MAX_CONSTRAINTS = 100
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
-def check_outcome_constraints(constraints: Sequence[str]) -> None:
+def check_outcome_constraints(constraints: list[str]) -> list[str]:
     """Refuse texts that are not a true-or-false formula of metrics.
 
     Raises:
@@ -29,6 +30,7 @@ def check_outcome_constraints(constraints: Sequence[str]) -> None:
         if not expression.names:
             errors.add((constraints.index(expression.text),), "names no metric")
     errors.raise_if_any("outcome_constraints")
+    return constraints
 
 
 def violations(constraints: Sequence[str], metrics: Mapping[str, float]) -> dict[str, float]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from pydantic import ValidationInfo
+
 from search_spaces.domains.conditional import Parameter, domains_by_name, parameters, walk_active
 from search_spaces.domains.domain import Domain
 from search_spaces.domains.field_errors import FieldErrors
@@ -17,15 +19,16 @@ from search_spaces.nested import KeyPath, show
 Point = dict[str, Any]
 
 
-def check_points(
-    points: Sequence[Mapping[str, Any]], space: Tree, fixed: Tree, constraints: Sequence[str]
-) -> list[Point]:
+def check_points(points: list[Point], info: ValidationInfo) -> list[Point]:
     """Points by dotted names, with the options that their parameters belong to; equal ones once.
 
     Raises:
         ValidationError: a value outside its domain, a name that is not searched, parameters that
             are not active together, or a violated constraint; each at its path.
     """
+    if not {"space", "fixed", "constraints"} <= info.data.keys():
+        return points
+    space, fixed, constraints = (info.data[key] for key in ("space", "fixed", "constraints"))
     errors = FieldErrors()
     leaves: dict[str, list[Parameter]] = {}
     for leaf in parameters(space):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from search_spaces.domains.domain import KINDS, LISTS, arguments, optional_arguments
@@ -63,7 +64,11 @@ def _space() -> dict[str, Any]:
 
 
 def _domain(kind: str) -> dict[str, Any]:
-    forms = list((_listed if kind in LISTS else _numeric)(kind))
+    if (name := LISTS.get(kind)) is None:
+        forms = _numeric(kind)
+    else:
+        values = {"type": "array", "minItems": 1, "uniqueItems": True}
+        forms = [values, _keywords({name: values}, [name])]
     if kind in ("choice", "grid_search"):
         forms.append(_OPTIONS)
     return {
@@ -75,12 +80,7 @@ def _domain(kind: str) -> dict[str, Any]:
     }
 
 
-def _listed(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    values = {"type": "array", "minItems": 1, "uniqueItems": True}
-    return values, _keywords({LISTS[kind]: values}, [LISTS[kind]])
-
-
-def _numeric(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def _numeric(kind: str) -> list[dict[str, Any]]:
     number: dict[str, Any] = {"type": "integer" if kind.endswith("randint") else "number"}
     rules = {
         "lower": number | ({"exclusiveMinimum": 0} if "log" in kind else {}),
@@ -94,7 +94,7 @@ def _numeric(kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
     required = [name for name in names if name not in optional_arguments(kind)]
     items = {"type": "array", "prefixItems": [rules[name] for name in names], "items": False}
     positional = items | {"minItems": len(required), "maxItems": len(names)}
-    return positional, _keywords({name: rules[name] for name in names}, required)
+    return [positional, _keywords({name: rules[name] for name in names}, required)]
 
 
 def _keywords(properties: dict[str, Any], required: list[str]) -> dict[str, Any]:
@@ -104,3 +104,51 @@ def _keywords(properties: dict[str, Any], required: list[str]) -> dict[str, Any]
         "required": required,
         "additionalProperties": False,
     }
+
+
+_WIDTH = 110
+
+
+def compact(schema: dict[str, Any]) -> dict[str, Any]:
+    """The same rules, each of them once: a key that an earlier section has too refers to it."""
+    found: dict[str, Any] = _compact(schema)
+    known: dict[str, str] = {}
+    for name, section in found["$defs"].items():
+        for key, field in section.get("properties", {}).items():
+            place = f"#/$defs/{name}/properties/{key}"
+            first = known.setdefault(json.dumps(field), place)
+            if first != place and len(json.dumps(field)) > _WIDTH:
+                section["properties"][key] = {"$ref": first}
+    return found
+
+
+def _compact(node: Any) -> Any:
+    """Without titles, which pydantic makes of the keys, without empty defaults, and without the
+    type of listed values."""
+    if isinstance(node, list):
+        return [_compact(part) for part in node]
+    if not isinstance(node, dict):
+        return node
+    is_listed = "enum" in node or "const" in node
+    return {
+        key: _compact(value)
+        for key, value in node.items()
+        if not (
+            (key == "title" and isinstance(value, str))
+            or (key == "type" and is_listed)
+            or (key, value) == ("default", None)
+        )
+    }
+
+
+def to_text(node: Any, indent: int = 0) -> str:
+    """JSON in which whatever fits on a line is on one."""
+    line = json.dumps(node, ensure_ascii=False)
+    if len(line) + indent <= _WIDTH or not isinstance(node, dict | list):
+        return line
+    if isinstance(node, list):
+        parts = [to_text(part, indent + 2) for part in node]
+    else:
+        parts = [f'"{key}": {to_text(value, indent + 2)}' for key, value in node.items()]
+    inner = "\n" + " " * (indent + 2)
+    return line[0] + inner + f",{inner}".join(parts) + "\n" + " " * indent + line[-1]

@@ -11,8 +11,9 @@ from search_spaces.domains.conditional import is_conditional_choice, is_formula
 from search_spaces.domains.domain import is_domain_form
 from search_spaces.errors import UserError, suggest
 from search_spaces.loading.reader import Document, read_value
-from search_spaces.nested import dotted
+from search_spaces.nested import dotted, flattened
 from search_spaces.positions import Problem
+from search_spaces.spec.base import Section
 from search_spaces.spec.sweep import SweepSpec
 
 _ABSENT = object()
@@ -176,3 +177,18 @@ def _remove(data: dict[str, Any], path: tuple[str, ...]) -> None:
     del _get(data, path[:-1])[path[-1]]
     if len(path) > 2 and not _get(data, path[:-1]):
         _remove(data, path[:-1])
+
+
+def known_keys(spec: SweepSpec | None = None) -> list[str]:
+    """Dotted keys of the sections, and of the parameters of a sweep."""
+    keys = []
+    for name, field in SweepSpec.model_fields.items():
+        section = field.annotation
+        if isinstance(section, type) and issubclass(section, Section):
+            keys += [f"{name}.{key}" for key in section.model_fields]
+        elif name not in ("space", "fixed"):
+            keys.append(field.alias or name)
+    if spec is not None:
+        keys += [f"space.{name}" for name in spec.domains()]
+        keys += [f"fixed.{name}" for name in flattened(spec.fixed)]
+    return keys

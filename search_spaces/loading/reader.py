@@ -170,10 +170,6 @@ def _line(node: Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def _shown(key: Node) -> str:
-    return str(key.value) if isinstance(key, ScalarNode) else "a collection"
-
-
 class _Reader:
     def __init__(self, name: str) -> None:
         self.lines: dict[KeyPath, int] = {}
@@ -249,7 +245,8 @@ class _Reader:
         elif isinstance(node, ScalarNode) and kind in _TEXT | {"str"}:
             return str(node.value)
         else:
-            text = f"a key must be text, got {_shown(node)}; quote it"
+            shown = node.value if isinstance(node, ScalarNode) else "a collection"
+            text = f"a key must be text, got {shown}; quote it"
         self.refuse(node, path, text)
         return None
 

@@ -18,7 +18,6 @@ from search_spaces.domains.domain import KINDS, is_domain_form
 from search_spaces.errors import UserError
 from search_spaces.limits import SECONDS, TooSlowError, wide_limits
 from search_spaces.loading.explain import explain, meaning
-from search_spaces.loading.json_schema import json_schema
 from search_spaces.loading.overrides import apply_overrides
 from search_spaces.loading.reader import Document, read_file
 from search_spaces.nested import KeyPath, dotted, show, walk
@@ -28,17 +27,6 @@ from search_spaces.spec.base import FROZEN
 from search_spaces.spec.command import with_absolute_files
 from search_spaces.spec.env_vars import original, references
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
-
-__all__ = [
-    "OPEN",
-    "LoadedSweep",
-    "Source",
-    "check_sweep",
-    "dump_sweep",
-    "json_schema",
-    "load_sweep",
-    "sweep_problems",
-]
 
 OPEN = "?"
 """Stands in a sweep file for a value that somebody has to fill in; no such file is accepted."""

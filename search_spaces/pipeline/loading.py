@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -14,6 +15,7 @@ from pydantic import ValidationError
 from ruamel.yaml import YAML
 
 from search_spaces.errors import UserError, suggest
+from search_spaces.files import read_regular
 from search_spaces.limits import SECONDS, TooSlowError
 from search_spaces.loading.explain import explain
 from search_spaces.loading.overrides import apply_overrides
@@ -66,10 +68,13 @@ class LoadedPipeline:
 
 
 def is_pipeline_file(path: Path) -> bool:
-    """Whether a file has the key `stages`, which no sweep file has."""
+    """Whether a file has the key `stages`, which no sweep file has; YAML in braces is parsed."""
     try:
-        return "stages" in read_file(path).data
-    except (UserError, TooSlowError, RecursionError):
+        text = read_regular(path).removeprefix(b"\xef\xbb\xbf")
+        if text.lstrip().startswith(b"{"):
+            return "stages" in read_file(path).data
+        return re.search(rb"^([\"']?)stages\1[ \t]*:", text, re.MULTILINE) is not None
+    except (UserError, OSError, TooSlowError, RecursionError):
         return False
 
 

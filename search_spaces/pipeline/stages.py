@@ -7,7 +7,7 @@ from typing import Any, Literal
 from pydantic import Field, field_validator
 
 from search_spaces.spec.base import Seconds, Section
-from search_spaces.spec.monitoring import MonitoringSpec
+from search_spaces.spec.tracking import MonitoringSpec
 
 NAME = r"^[A-Za-z0-9][A-Za-z0-9_-]*$"
 _SOURCES = {

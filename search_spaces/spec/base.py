@@ -19,7 +19,7 @@ from pydantic import (
 )
 from pydantic_core import CoreSchema, core_schema
 
-from search_spaces.spec.env_vars import expand, original
+from search_spaces.spec.env_vars import expand, original, references
 
 _UNITS = {"d": 86400, "h": 3600, "m": 60, "s": 1}
 _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
@@ -80,6 +80,16 @@ EnvText = Annotated[
     AfterValidator(_expand_unless_frozen),
     PlainSerializer(original, return_type=str),
 ]
+
+
+def _check_variable(text: str) -> str:
+    if (raw := original(text)) != f"${{{''.join(references(raw or ''))}}}":
+        raise ValueError("needs the name of a variable, like ${NAME}: its value is a secret")
+    return text
+
+
+EnvVariable = Annotated[EnvText, AfterValidator(_check_variable)]
+"""A secret: the file has the name of its variable, and nothing else."""
 
 
 @dataclass(frozen=True)

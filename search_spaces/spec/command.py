@@ -1,16 +1,19 @@
-"""The keys `command` and `report_from`: any program as the training code of a trial."""
+"""The keys `command`, `report_from` and `user_code`: any program as the training code of a trial,
+and functions that read its models."""
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationInfo, model_validator
 
+from search_spaces.domains.conditional import parameters
 from search_spaces.errors import suggest
+from search_spaces.nested import flattened
 from search_spaces.patterns import check_patterns
 from search_spaces.spec.base import Section
 
@@ -69,15 +72,22 @@ def template_names(command: Sequence[str]) -> list[str]:
     return [m[2] for part in command for m in _TEMPLATE.finditer(part) if m[2]]
 
 
-def check_command(command: Sequence[str], parameters: Collection[str]) -> None:
-    """Refuse names that are neither parameters nor places, and `{args}` within an argument.
+def check_command(command: list[str] | None, info: ValidationInfo) -> list[str] | None:
+    """Refuse a command beside a trainable, names in it that are neither parameters nor places, and
+    `{args}` within an argument.
 
     Raises:
         ValueError: the first mistake.
     """
+    given = info.data
+    if "named" in given and (command is None) == (given["named"] is None):
+        raise ValueError("either trainable or command is required, and not both")
+    if not command or not {"space", "fixed"} <= given.keys():
+        return command
     if not command[0].strip():
         raise ValueError("begins with the name of a program, got an empty text")
-    known = {*parameters, *PLACES, ARGS}
+    searched = {leaf.name for leaf in parameters(given["space"])}
+    known = {*searched, *flattened(given["fixed"]), *PLACES, ARGS}
     for name in template_names(command):
         if name not in known:
             raise ValueError(
@@ -86,6 +96,7 @@ def check_command(command: Sequence[str], parameters: Collection[str]) -> None:
             )
     if any(f"{{{ARGS}}}" in part and part != f"{{{ARGS}}}" for part in command):
         raise ValueError("{args} stands alone: it becomes several arguments")
+    return command
 
 
 def fill(command: Sequence[str], values: Mapping[str, str], args: Sequence[str]) -> list[str]:
@@ -156,3 +167,39 @@ def _absolute(part: str, folder: Path) -> str:
         except (OSError, ValueError):  # too long, or a zero byte
             break
     return part
+
+
+EXTERNAL = "external"
+"""The trainable of a sweep whose trials another program runs: it asks for them, and tells."""
+
+
+class UserCodeSpec(Section):
+    """Functions for averages and exports, each as script.py:function or package.module:function."""
+
+    weights: str | None = Field(
+        None,
+        pattern=":",
+        description="weights(folder): the tensors of a checkpoint, by name; default: those of its "
+        "*.safetensors files.",
+    )
+    evaluate: str | None = Field(
+        None,
+        pattern=":",
+        description="evaluate(weights, config, split): metrics of a model, numbers or lists with "
+        "one number per example; split is selection or test.",
+    )
+    model: str | None = Field(
+        None,
+        pattern=":",
+        description="model(weights, config): the torch module and an example input, for onnx and "
+        "pt2.",
+    )
+
+    @property
+    def named(self) -> dict[str, str]:
+        """Key to function, of the keys that are given."""
+        return {key: name for key, name in self if name is not None}
+
+    def mapped(self, change: Callable[[str], str]) -> Self:
+        """A copy with other names of the functions."""
+        return self.model_copy(update={key: change(name) for key, name in self.named.items()})

@@ -126,11 +126,6 @@ class LayoutSpec(Section):
         """The section that resolves to a layout."""
         return cls.model_validate({**layout.sizes, "ep": layout.ep, **layout.choices})
 
-    @property
-    def is_default(self) -> bool:
-        """Whether the ranks share the batch only, as without a layout."""
-        return self == DDP
-
     def resolve(self, workers: int) -> Layout:
         """The layout of a trial with so many ranks.
 
@@ -151,16 +146,7 @@ class LayoutSpec(Section):
                 f"ep {self.ep} does not divide dp_shard x cp x tp, {parts}; nearest layout: "
                 f"{self._with_ep(sizes)}"
             )
-        return Layout(
-            **sizes,
-            ep=self.ep,
-            reshard_after_forward=self.reshard_after_forward,
-            schedule=self.schedule or "1f1b",
-            microbatches=self.microbatches,
-            cpu_offload=self.cpu_offload,
-            cp_method=self.cp_method,
-            sequence_parallel=self.sequence_parallel,
-        )
+        return Layout(**{**self.model_dump(exclude_none=True), **sizes})
 
     def _with_ep(self, sizes: Mapping[str, int]) -> str:
         """These axes, and the largest `ep` that divides them and is no larger than wanted."""

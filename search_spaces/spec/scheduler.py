@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from math import log
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -100,12 +99,13 @@ class SchedulerSpec(Section):
         return tuple(steps)
 
 
-def check_scheduler(scheduler: SchedulerSpec, sweep: Mapping[str, Any]) -> None:
+def check_scheduler(scheduler: SchedulerSpec, info: ValidationInfo) -> SchedulerSpec:
     """Refuse a scheduler that does not fit the sweep's other fields, as far as these are valid.
 
     Raises:
         ValueError: one line, with the rule and the value.
     """
+    sweep = info.data
     if scheduler.name in ("median", "pb2") and isinstance(sweep.get("metrics"), list):
         raise ValueError(f"{scheduler.name} takes one metric; asha_promote takes several")
     if scheduler.name in PAUSING and sweep.get("replicates", 1) > 1:
@@ -114,3 +114,4 @@ def check_scheduler(scheduler: SchedulerSpec, sweep: Mapping[str, Any]) -> None:
     for name in scheduler.mutate or []:
         if name not in known:
             raise ValueError(f"mutate: {name!r} is not in the space{suggest(name, known)}")
+    return scheduler

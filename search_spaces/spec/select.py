@@ -1,15 +1,55 @@
-"""The `select` section."""
+"""`metric` and `mode`: one objective, or a list of several; and the `select` section."""
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import dataclass
+from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
 
 from search_spaces.errors import suggest
 from search_spaces.limits import limit
 from search_spaces.spec.base import Section
-from search_spaces.spec.objectives import MAX_METRICS, Mode
+
+MAX_METRICS = 20
+Mode = Literal["min", "max"]
+Metrics = (
+    Annotated[str, Field(min_length=1)]
+    | Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=2)]
+)
+Modes = Mode | Annotated[list[Mode], Field(min_length=2)]
+
+
+@dataclass(frozen=True)
+class Objective:
+    """A reported metric, and whether less or more of it is better."""
+
+    metric: str
+    mode: Mode
+
+
+def objectives(metrics: Metrics, modes: Modes) -> tuple[Objective, ...]:
+    """Pair metrics with modes; a single mode applies to all metrics."""
+    names = [metrics] if isinstance(metrics, str) else metrics
+    goals: list[Mode] = modes if isinstance(modes, list) else [modes] * len(names)
+    return tuple(Objective(n, g) for n, g in zip(names, goals, strict=True))
+
+
+def check_pairs(modes: Modes, info: ValidationInfo) -> Modes:
+    """Refuse lists that do not match.
+
+    Raises:
+        ValueError: too many metrics, one is named twice, or modes and metrics differ in number.
+    """
+    metrics = info.data.get("metrics", [])
+    names = [metrics] if isinstance(metrics, str) else metrics
+    if len(set(names)) < len(names):
+        raise ValueError(f"needs metrics that differ, got {', '.join(names)}")
+    if len(names) > limit(MAX_METRICS):
+        raise ValueError(f"takes at most {MAX_METRICS} metrics, got {len(names)}")
+    if names and isinstance(modes, list) and len(modes) != len(names):
+        raise ValueError(f"needs one mode, or one for each of {', '.join(names)}, got {len(modes)}")
+    return modes
 
 
 class SelectSpec(Section):
@@ -64,3 +104,12 @@ class SelectSpec(Section):
             if weight < 0:
                 raise ValueError(f"'{name}' needs a weight of at least 0, got {weight}")
         return weights
+
+
+def default_objectives(select: SelectSpec, info: ValidationInfo) -> SelectSpec:
+    """Select by the search's objectives, unless the selection has its own."""
+    metrics, modes = info.data.get("metrics"), info.data.get("modes")
+    if not isinstance(metrics, list) or modes is None or select.objectives:
+        return select
+    given = {o.metric: o.mode for o in objectives(metrics, modes)}
+    return SelectSpec.model_validate(select.model_dump() | {"objectives": given})

@@ -6,13 +6,19 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PlainValidator, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    Field,
+    PlainValidator,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from search_spaces.domains.conditional import domains_by_name, parameters
+from search_spaces.domains.conditional import domains_by_name
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.fixed import check_fixed
 from search_spaces.domains.grid import as_grids
-from search_spaces.domains.parser import parse_space
+from search_spaces.domains.parser import check_fixed, parse_space
 from search_spaces.expressions import parse
 from search_spaces.formulas.constraints import build_configuration, violated_constraint
 from search_spaces.formulas.feasibility import (
@@ -22,29 +28,27 @@ from search_spaces.formulas.feasibility import (
 )
 from search_spaces.formulas.outcomes import check_outcome_constraints
 from search_spaces.formulas.points_to_evaluate import check_points
-from search_spaces.nested import flattened, show
+from search_spaces.nested import show
 from search_spaces.spec.base import EnvText, Section
-from search_spaces.spec.budget import ONE_OBJECTIVE, BudgetSpec
+from search_spaces.spec.budget import ONE_OBJECTIVE, BudgetSpec, PricesSpec
 from search_spaces.spec.checkpoint import CheckpointSpec
 from search_spaces.spec.cluster import ClusterSpec
-from search_spaces.spec.command import ReportFromSpec, check_command, name_of
+from search_spaces.spec.command import ReportFromSpec, UserCodeSpec, check_command, name_of
 from search_spaces.spec.failure import FailureSpec
-from search_spaces.spec.monitoring import MonitoringSpec
-from search_spaces.spec.objectives import (
+from search_spaces.spec.resources import ResourcesSpec
+from search_spaces.spec.scheduler import SchedulerSpec, check_scheduler
+from search_spaces.spec.search import SearchSpec
+from search_spaces.spec.select import (
     Metrics,
     Mode,
     Modes,
     Objective,
+    SelectSpec,
     check_pairs,
+    default_objectives,
     objectives,
 )
-from search_spaces.spec.prices import PricesSpec
-from search_spaces.spec.resources import ResourcesSpec
-from search_spaces.spec.scheduler import SchedulerSpec, check_scheduler
-from search_spaces.spec.search import SearchSpec
-from search_spaces.spec.select import SelectSpec
-from search_spaces.spec.tracking import NotifySpec, TrackingSpec
-from search_spaces.spec.user_code import UserCodeSpec
+from search_spaces.spec.tracking import MonitoringSpec, NotifySpec, TrackingSpec
 
 ENV_FIELDS = frozenset(
     {
@@ -58,6 +62,24 @@ ENV_FIELDS = frozenset(
 """The only fields in which `${ENV}` is expanded."""
 
 
+def _check_printable(name: str | None) -> str | None:
+    if name is not None and not name.isprintable():
+        raise ValueError(f"needs printable characters, got {show(name)}")
+    return name
+
+
+def _check_cwd(cwd: str, info: ValidationInfo) -> str:
+    if cwd == "project" and info.data.get("command", ()) is None:
+        raise ValueError("project is for a command; a trainable has the trial's folder")
+    return cwd
+
+
+def _check_variables(names: list[str]) -> list[str]:
+    if wrong := [name for name in names if not re.fullmatch(r"[A-Za-z0-9_*]+", name)]:
+        raise ValueError(f"needs names like MY_LICENSE or CORP_*, got {wrong[0]!r}")
+    return names
+
+
 class SweepSpec(Section):
     """One search over one space: the content of a sweep file."""
 
@@ -67,7 +89,7 @@ class SweepSpec(Section):
         description="The sweep's name and the name of its folder.",
     )
     description: str | None = Field(None, description="Purpose of the sweep, in your words.")
-    named: str | None = Field(
+    named: Annotated[str | None, AfterValidator(_check_printable)] = Field(
         None,
         alias="trainable",
         min_length=1,
@@ -77,37 +99,39 @@ class SweepSpec(Section):
     metrics: Metrics = Field(
         alias="metric", description="The reported metric to optimise, or a list of several."
     )
-    modes: Modes = Field(
+    modes: Annotated[Modes, AfterValidator(check_pairs)] = Field(
         "min", alias="mode", description="Whether less or more is better; or one per metric."
     )
     space: Annotated[dict[str, Any], PlainValidator(parse_space)] = Field(
         description="Searched parameters, nested as you like, each with a domain."
     )
-    fixed: dict[str, Any] = Field(
+    fixed: Annotated[dict[str, Any], AfterValidator(check_fixed)] = Field(
         default_factory=dict, description="Parameters that are not searched, with plain values."
     )
-    command: Annotated[list[str] | None, Field(validate_default=True)] = Field(
+    command: Annotated[list[str] | None, AfterValidator(check_command)] = Field(
         None,
+        validate_default=True,
         min_length=1,
         description="In place of trainable, a program with its arguments: [sh, train.sh, --lr, "
         "'{learning_rate}']; {args}: all parameters as --name value.",
     )
-    cwd: Literal["trial", "project"] = Field(
+    cwd: Annotated[Literal["trial", "project"], AfterValidator(_check_cwd)] = Field(
         "trial",
         description="Working directory of the command: the trial's own, empty at first; or a view "
         "of the folder of the command's script in it, so that relative paths are found.",
     )
     report_from: ReportFromSpec = Field(default_factory=ReportFromSpec)
     user_code: UserCodeSpec = Field(default_factory=UserCodeSpec)
-    constraints: Annotated[list[str], Field(validate_default=True)] = Field(
+    constraints: Annotated[list[str], AfterValidator(check_constraints)] = Field(
         default_factory=list,
+        validate_default=True,
         description="Formulas that every configuration satisfies: num_layers * width <= 4096.",
     )
-    outcome_constraints: list[str] = Field(
+    outcome_constraints: Annotated[list[str], AfterValidator(check_outcome_constraints)] = Field(
         default_factory=list,
         description="Formulas that a winner's metrics satisfy: peak_memory_gb <= 40.",
     )
-    points: list[dict[str, Any]] = Field(
+    points: Annotated[list[dict[str, Any]], AfterValidator(check_points)] = Field(
         default_factory=list,
         description="Configurations to try first; missing parameters are sampled.",
     )
@@ -115,7 +139,7 @@ class SweepSpec(Section):
         1, ge=1, description="Seeds with which each configuration is tried (trials)."
     )
     search: SearchSpec = Field(default_factory=SearchSpec)
-    scheduler: SchedulerSpec
+    scheduler: Annotated[SchedulerSpec, AfterValidator(check_scheduler)]
     prices: PricesSpec | None = Field(
         None, description="What the machines cost; `budget.cost` needs it."
     )
@@ -123,12 +147,14 @@ class SweepSpec(Section):
     resources: ResourcesSpec = Field(default_factory=ResourcesSpec)
     checkpoint: CheckpointSpec = Field(default_factory=CheckpointSpec)
     failure: FailureSpec = Field(default_factory=FailureSpec)
-    select: SelectSpec = Field(default_factory=SelectSpec, validate_default=True)
+    select: Annotated[SelectSpec, AfterValidator(default_objectives)] = Field(
+        default_factory=SelectSpec, validate_default=True
+    )
     tracking: TrackingSpec = Field(default_factory=TrackingSpec)
     notify: NotifySpec = Field(default_factory=NotifySpec)
     monitoring: MonitoringSpec = Field(default_factory=MonitoringSpec)
     cluster: ClusterSpec = Field(default_factory=ClusterSpec)
-    redact: list[str] = Field(
+    redact: Annotated[list[str], AfterValidator(_check_variables)] = Field(
         default_factory=list,
         description="More environment variables whose values are secret: MY_LICENSE, CORP_*.",
     )
@@ -149,88 +175,6 @@ class SweepSpec(Section):
             if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
         ]
         return {**data, **{key: {} for key in (*sections, "fixed") if data.get(key) is None}}
-
-    @field_validator("named")
-    @classmethod
-    def _check_named(cls, name: str | None) -> str | None:
-        if name is not None and not name.isprintable():
-            raise ValueError(f"needs printable characters, got {show(name)}")
-        return name
-
-    @field_validator("modes")
-    @classmethod
-    def _check_modes(cls, modes: Modes, info: ValidationInfo) -> Modes:
-        if "metrics" in info.data:
-            check_pairs(info.data["metrics"], modes)
-        return modes
-
-    @field_validator("scheduler")
-    @classmethod
-    def _check_scheduler(cls, scheduler: SchedulerSpec, info: ValidationInfo) -> SchedulerSpec:
-        check_scheduler(scheduler, info.data)
-        return scheduler
-
-    @field_validator("select")
-    @classmethod
-    def _default_objectives(cls, select: SelectSpec, info: ValidationInfo) -> SelectSpec:
-        """Select by the search's objectives, unless the selection has its own."""
-        metrics, modes = info.data.get("metrics"), info.data.get("modes")
-        if not isinstance(metrics, list) or modes is None or select.objectives:
-            return select
-        given = {o.metric: o.mode for o in objectives(metrics, modes)}
-        return SelectSpec.model_validate(select.model_dump() | {"objectives": given})
-
-    @field_validator("redact")
-    @classmethod
-    def _check_variables(cls, names: list[str]) -> list[str]:
-        if wrong := [name for name in names if not re.fullmatch(r"[A-Za-z0-9_*]+", name)]:
-            raise ValueError(f"needs names like MY_LICENSE or CORP_*, got {wrong[0]!r}")
-        return names
-
-    @field_validator("fixed")
-    @classmethod
-    def _check_fixed(cls, fixed: dict[str, Any], info: ValidationInfo) -> dict[str, Any]:
-        check_fixed(fixed, info.data.get("space", {}))
-        return fixed
-
-    @field_validator("command")
-    @classmethod
-    def _check_command(cls, command: list[str] | None, info: ValidationInfo) -> list[str] | None:
-        if "named" in info.data and (command is None) == (info.data["named"] is None):
-            raise ValueError("either trainable or command is required, and not both")
-        if command and {"space", "fixed"} <= info.data.keys():
-            named = {leaf.name for leaf in parameters(info.data["space"])}
-            check_command(command, named | flattened(info.data["fixed"]).keys())
-        return command
-
-    @field_validator("cwd")
-    @classmethod
-    def _check_cwd(cls, cwd: str, info: ValidationInfo) -> str:
-        if cwd == "project" and info.data.get("command", ()) is None:
-            raise ValueError("project is for a command; a trainable has the trial's folder")
-        return cwd
-
-    @field_validator("constraints")
-    @classmethod
-    def _check_constraints(cls, constraints: list[str], info: ValidationInfo) -> list[str]:
-        if "space" in info.data and "fixed" in info.data:
-            check_constraints(constraints, info.data["space"], info.data["fixed"])
-        return constraints
-
-    @field_validator("outcome_constraints")
-    @classmethod
-    def _check_outcome_constraints(cls, constraints: list[str]) -> list[str]:
-        check_outcome_constraints(constraints)
-        return constraints
-
-    @field_validator("points")
-    @classmethod
-    def _check_points(cls, points: list[Any], info: ValidationInfo) -> list[dict[str, Any]]:
-        if not {"space", "fixed", "constraints"} <= info.data.keys():
-            return points
-        return check_points(
-            points, info.data["space"], info.data["fixed"], info.data["constraints"]
-        )
 
     @field_validator("budget")
     @classmethod

@@ -1,13 +1,13 @@
-"""The `tracking` and `notify` sections: who is told about a sweep."""
+"""The `tracking`, `notify` and `monitoring` sections: who is told about a sweep."""
 
 from __future__ import annotations
 
+import ipaddress
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
-from search_spaces.spec.base import EnvText, Section
-from search_spaces.spec.env_vars import original, references
+from search_spaces.spec.base import EnvText, EnvVariable, Section
 
 Event = Literal["end", "failure", "budget"]
 _DEFAULT: list[Event] = ["end", "failure"]
@@ -51,23 +51,76 @@ class NotifySpec(Section):
         min_length=1,
         description="Program and arguments, with {event}, {sweep} and {text}.",
     )
-    webhook: EnvText | None = Field(
+    webhook: EnvVariable | None = Field(
         None, description="${NAME} of the variable with the address that gets a JSON text by POST."
     )
-
-    @field_validator("webhook")
-    @classmethod
-    def _is_a_variable(cls, webhook: str | None) -> str | None:
-        text = original(webhook)
-        if text is not None and text != f"${{{''.join(references(text))}}}":
-            raise ValueError(
-                "needs the name of a variable, like ${SWEEP_WEBHOOK}: anyone who knows the address "
-                "can write to you"
-            )
-        return webhook
 
     @model_validator(mode="after")
     def _has_events(self) -> Self:
         if self.on != _DEFAULT and not (self.command or self.webhook):
             raise ValueError("needs command or webhook, which takes the messages")
+        return self
+
+
+class MonitoringSpec(Section):
+    """Metrics of the running sweep, for Prometheus."""
+
+    port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port at which the driver serves /metrics; 0: a free one; default: none.",
+    )
+    host: str = Field(
+        "127.0.0.1",
+        min_length=1,
+        description="Address at which it listens; beyond this machine it needs token or client_ca.",
+    )
+    token: EnvVariable | None = Field(
+        None, description="${NAME} of the variable with the bearer token that readers send."
+    )
+    certificate: str | None = Field(
+        None, min_length=1, description="PEM file of the server's certificate: TLS."
+    )
+    key: str | None = Field(None, min_length=1, description="PEM file of the certificate's key.")
+    client_ca: str | None = Field(
+        None,
+        min_length=1,
+        description="PEM file of the authority whose certificates readers show (mutual TLS).",
+    )
+    textfile: str | None = Field(
+        None,
+        min_length=1,
+        description="Folder of node_exporter's textfile collector, where no port can be reached.",
+    )
+
+    @property
+    def enabled(self) -> bool:
+        """Whether any metrics are to be had."""
+        return self.port is not None or self.textfile is not None
+
+    @property
+    def is_local(self) -> bool:
+        """Whether only processes of this machine reach the port."""
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+    @model_validator(mode="after")
+    def _is_safe(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise ValueError("certificate and key belong together")
+        if self.client_ca is not None and self.certificate is None:
+            raise ValueError("client_ca needs certificate and key")
+        given = [n for n in ("token", "certificate") if getattr(self, n) is not None]
+        if self.port is None and (given or self.host != "127.0.0.1"):
+            raise ValueError(f"{(given or ['host'])[0]} needs port, like port: 9108")
+        if not self.is_local and self.token is None and self.client_ca is None:
+            raise ValueError(
+                f"host {self.host} is reached from other machines: it needs token, like "
+                "token: ${METRICS_TOKEN}, or certificate, key and client_ca"
+            )
         return self

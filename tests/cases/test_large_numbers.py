@@ -21,7 +21,7 @@ from tests.trainables.local import make_worker
 from trainables.job import as_number, as_step
 from trainables.user_code.command.reports import JsonLines
 from trainables.user_code.metrics import flat_numbers
-from tuning.cli.look.curve import draw
+from tuning.cli.look.drawing import draw
 from tuning.search.importance import with_importances
 
 HUGE = (1.7e308, 0.5, -1.7e308, 1e308, 2e-300, 9e307, 1e155, -1e160)

@@ -19,9 +19,8 @@ from results.paths import SweepPaths
 from results.records.reports import append_report
 from results.records.trial import Report, TrialRecord, TrialState, write_trial
 from results.tracking import Delivery, Ending, SweepFacts, mlflow_tracker
-from results.tracking.mlflow.client import connect
+from results.tracking.mlflow.client import connect, mlflow_name
 from results.tracking.mlflow.database import prepare_database, sqlite_file, sqlite_uri
-from results.tracking.mlflow.names import mlflow_name
 from tests.results.tracking.tracked import WAIT_S, runs, trial, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own

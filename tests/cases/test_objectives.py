@@ -9,7 +9,7 @@ import numpy as np
 import optuna
 import pytest
 
-from search_spaces.spec.objectives import Objective as Goal
+from search_spaces.spec.select import Objective as Goal
 from tests.trainables.local import RecordingChannel, make_worker, run_trial
 from tests.tuning.simulate import make_spec
 from trainables.job import Answer, Pruned

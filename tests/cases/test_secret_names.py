@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from results.records.trial import read_reports
-from results.tracking.mlflow.names import mlflow_name
+from results.tracking.mlflow.client import mlflow_name
 from search_spaces.redaction import redacted
 from tests.trainables.checkpointing.test_saver import WatchedTrial
 from trainables.user_code.metrics import flat_numbers

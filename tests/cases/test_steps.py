@@ -16,7 +16,7 @@ from results.checkpoints.retention import Retention
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.command import ReportFromSpec
-from search_spaces.spec.objectives import objectives
+from search_spaces.spec.select import objectives
 from tests.trainables.local import RecordingChannel, make_job, run_trial
 from tests.user_code.conftest import python, run_command
 from trainables.user_code.metrics import StepCounter

@@ -10,10 +10,9 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -23,6 +22,7 @@ import psutil
 import pytest
 
 from tests.chaos.cluster import ENV
+from tests.waiting import wait_for
 from tuning.deploy.monitoring import panels
 
 pytestmark = [
@@ -45,14 +45,6 @@ checkpoint: {every: 2}
 tracking: {name: none}
 monitoring: {port: 0}
 """
-LONGEST_S = 240.0
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONGEST_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.5)
 
 
 def free_port() -> int:
@@ -137,7 +129,7 @@ class Watching:
         ]
 
     def raised(self, alert: str) -> None:
-        wait_until(lambda: alert in self.hook.firing)
+        wait_for(lambda: alert in self.hook.firing)
 
 
 def end(process: subprocess.Popen[bytes]) -> None:
@@ -164,10 +156,10 @@ def kill_worker(folder: Path) -> None:
 
 def test_all_panels_have_data_and_alerts_arrive(watching: Watching) -> None:
     driver = watching.tune("run", "watched.yaml")
-    wait_until(lambda: bool(watching.ask("rate(tune_train_steps_total[1m]) > 0")))
-    wait_until(lambda: not watching.empty_panels())
+    wait_for(lambda: bool(watching.ask("rate(tune_train_steps_total[1m]) > 0")))
+    wait_for(lambda: not watching.empty_panels())
     assert "AllTrialsFailing" not in watching.hook.firing
-    wait_until(lambda: not watching.ask('ALERTS{alertstate="firing"}'))  # a slow start
+    wait_for(lambda: not watching.ask('ALERTS{alertstate="firing"}'))  # a slow start
     watching.hook.firing.clear()
     (watching.folder / "stall").touch()
     watching.raised("TrainingStalled")

@@ -12,7 +12,7 @@ import pytest
 from results.paths import Storage
 from results.records.trial import TrialState, read_trials
 from tests.cluster.people import Person, make_people, make_team_storage
-from tests.ray.conftest import wait_for
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.cluster
 

@@ -39,21 +39,21 @@ def sweep_file() -> str:
     return "\n" + "\n".join(parts) + "\n"
 
 
-def reinforcement() -> str:
-    """The hyperparameters of `grpo` and of `dpo` that `causal_lm` has not, or not so."""
-    known = resolve("causal_lm").Config.model_json_schema()["properties"]
-    parts = []
-    for name in ("grpo", "dpo"):
-        schema = resolve(name).Config.model_json_schema()
-        own = {k: v for k, v in schema["properties"].items() if v != known.get(k)}
-        parts += _tables({**schema, "properties": own}, f"Hyperparameters of `{name}`")
+def hyperparameters(*trainables: str) -> str:
+    """A table of hyperparameters, and one for each section of them.
+
+    Of a trainable that has those of `causal_lm`: what is not there, or not so.
+    """
+    parts, base = [], resolve("causal_lm").Config
+    known = base.model_json_schema()["properties"]
+    for name in trainables:
+        config, about = resolve(name).Config, ""
+        schema = config.model_json_schema()
+        if config is not base and issubclass(config, base):
+            about, fields = ", beside those of `causal_lm`", schema["properties"]
+            schema["properties"] = {k: v for k, v in fields.items() if v != known.get(k)}
+        parts += _tables(schema, f"Hyperparameters of `{name}`{about}")
     return "\n" + "\n".join(parts) + "\n"
-
-
-def hyperparameters(trainable: str) -> str:
-    """A table of a trainable's hyperparameters, and one for each section of them."""
-    schema = resolve(trainable).Config.model_json_schema()
-    return "\n" + "\n".join(_tables(schema, "Hyperparameters")) + "\n"
 
 
 def pipeline_file() -> str:
@@ -80,7 +80,7 @@ PAGES: dict[Path, Callable[[], str]] = {
     ROOT / "docs" / "sweep-file.md": sweep_file,
     ROOT / "docs" / "pipelines.md": pipeline_file,
     ROOT / "docs" / "sft.md": lambda: hyperparameters("sft"),
-    ROOT / "docs" / "rl.md": reinforcement,
+    ROOT / "docs" / "rl.md": lambda: hyperparameters("grpo", "dpo"),
     ROOT / "docs" / "distillation.md": lambda: hyperparameters("distill"),
     ROOT / "docs" / "language-models.md": lambda: hyperparameters("causal_lm"),
     ROOT / "docs" / "user_code.md": user_code,

@@ -7,7 +7,6 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -156,25 +155,6 @@ def survived(record_property: Callable[[str, object], None]) -> Callable[[SweepP
         record_property(RECOVERY_S, recovery_s(paths))
 
     return note
-
-
-def wait_for(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    """Wait for an effect of another process; fail when it ends before."""
-    deadline = time.monotonic() + LONGEST_S
-    while not condition():
-        if process.poll() is not None or time.monotonic() > deadline:
-            process.kill()
-            out, err = process.communicate()
-            pytest.fail(f"the condition never held; exit {process.returncode}\n{out}\n{err}")
-        time.sleep(0.02)
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Wait for an effect of a process that this one did not start."""
-    deadline = time.monotonic() + LONGEST_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
 
 
 def end(process: subprocess.Popen[str], signum: int = signal.SIGKILL) -> tuple[int, str]:

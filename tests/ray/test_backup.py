@@ -7,7 +7,8 @@ import signal
 
 from results.records.integrity import check_records
 from results.records.trial import TrialState
-from tests.ray.conftest import Tune, end, wait_for
+from tests.ray.conftest import Tune, end
+from tests.waiting import wait_for
 
 SWEEP = """
 name: saved

@@ -8,8 +8,9 @@ from results.records.trial import TrialState
 from results.storage.fault_injection import VARIABLE
 from results.sweep_folder.lock import current_driver
 from tests.chaos.cluster import ENV
-from tests.ray.conftest import LONGEST_S, Tune, wait_until
+from tests.ray.conftest import LONGEST_S, Tune
 from tests.search_spaces.examples import DIGITS
+from tests.waiting import wait_for
 
 
 def test_write_error_in_a_callback_ends_the_session_with_one_line(tune: Tune) -> None:
@@ -26,7 +27,7 @@ def test_write_error_in_a_callback_ends_the_session_with_one_line(tune: Tune) ->
 
     said = tune("resume", "digits", "--detach")
     assert f"its output goes to {paths.log}" in said
-    wait_until(lambda: "winner t000" in paths.log.read_text())
+    wait_for(lambda: "winner t000" in paths.log.read_text())
     assert current_driver(paths.lock) is None
     assert [r.state for r in tune.trials("digits")] == [TrialState.COMPLETED] * 2
 
@@ -40,5 +41,5 @@ def test_detached_run_checks_the_file_in_the_foreground(tune: Tune) -> None:
     said = tune("run", "digits.yaml", "--set", "budget.trials=1", "--detach")
     paths = tune.paths("digits")
     assert f"its output goes to {paths.log}" in said
-    wait_until(lambda: "winner t0000" in paths.log.read_text())
+    wait_for(lambda: "winner t0000" in paths.log.read_text())
     assert current_driver(paths.lock) is None

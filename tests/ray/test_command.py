@@ -5,7 +5,8 @@ from __future__ import annotations
 from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState
 from tests.ray.conftest import Tune
-from tests.user_code.conftest import is_running, pids_in, until
+from tests.user_code.conftest import is_running, pids_in
+from tests.waiting import wait_for
 
 PROGRAM = """
 import os, subprocess, sys
@@ -87,7 +88,7 @@ def test_command_is_killed_resumed_stopped_and_tracked(tune: Tune) -> None:
     assert names == [("command",), ("t0000",), ("t0001",), ("t0002",)]
     pids = [pid for record in paths.trial_ids() for pid in pids_in(paths.trial(record).work)]
     assert len(pids) == 4
-    until(lambda: not any(map(is_running, pids)))
+    wait_for(lambda: not any(map(is_running, pids)))
 
 
 def test_paused_command_continues_from_its_checkpoint(tune: Tune) -> None:

@@ -11,9 +11,10 @@ import pytest
 
 from results.paths import SweepPaths
 from results.records.trial import TrialState, read_reports
-from tests.ray.conftest import LONGEST_S, Tune, wait_for
+from tests.ray.conftest import LONGEST_S, Tune
 from tests.ray.machines import Machines
 from tests.trainables.local import run_trial
+from tests.waiting import wait_for
 
 DIGITS = {"hidden_units": 16, "num_layers": 1, "optimizer": "sgd", "epochs": 90, "batch_size": 128}
 SWEEP = """

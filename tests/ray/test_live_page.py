@@ -7,7 +7,8 @@ import re
 import urllib.request
 
 from results.records.trial import TrialState
-from tests.ray.conftest import LONGEST_S, Tune, wait_for
+from tests.ray.conftest import LONGEST_S, Tune
+from tests.waiting import wait_for
 
 SWEEP = """
 name: watched

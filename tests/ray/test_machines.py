@@ -14,8 +14,9 @@ from results.paths import SweepPaths
 from results.records.failures import Cause
 from results.records.trial import TrialRecord, TrialState
 from results.trial_paths import TrialPaths
-from tests.ray.conftest import LONGEST_S, Tune, wait_for
+from tests.ray.conftest import LONGEST_S, Tune
 from tests.ray.machines import Machines
+from tests.waiting import wait_for
 
 SWEEP = """
 name: machines

@@ -9,7 +9,8 @@ import pytest
 
 from results.records.trial import TrialState
 from tests.object_store import BUCKET, s3_server
-from tests.ray.conftest import LONGEST_S, Tune, wait_for
+from tests.ray.conftest import LONGEST_S, Tune
+from tests.waiting import wait_for
 
 SWEEP = """
 name: mirrored

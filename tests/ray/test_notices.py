@@ -8,8 +8,9 @@ import pytest
 
 from results.records.failures import Cause
 from tests.metadata_server import metadata_server
-from tests.ray.conftest import LONGEST_S, Tune, wait_for
+from tests.ray.conftest import LONGEST_S, Tune
 from tests.ray.machines import machines
+from tests.waiting import wait_for
 
 LOOP = """
 # Saves nothing but at a notice, as Ray Train documents it.

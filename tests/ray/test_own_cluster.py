@@ -8,7 +8,8 @@ import psutil
 import pytest
 
 from tests.chaos.cluster import ENV
-from tests.ray.conftest import LONGEST_S, Tune, wait_for
+from tests.ray.conftest import LONGEST_S, Tune
+from tests.waiting import wait_for
 
 SWEEP = """
 name: own

@@ -11,9 +11,10 @@ from results.records.pipeline import PipelinePaths, StageRecord, read_stages
 from results.records.trial import read_reports, read_trials
 from results.sweep_folder.lock import current_driver
 from tests.chaos.cluster import Cluster
-from tests.ray.conftest import Tune, end, wait_for, wait_until
+from tests.ray.conftest import Tune, end
 from tests.threads import one_thread
 from tests.tuning.pipelines.small import drive
+from tests.waiting import wait_for
 from tuning.pipelines.run import run_pipeline
 
 SWEEP = """
@@ -98,10 +99,10 @@ def pause_with_two_stages(tune: Tune, paths: PipelinePaths) -> None:
     tune("resume", "stories", "--detach")
     both = [paths.sweep("one"), paths.sweep("other")]
     # a stage trains for seconds: one may be complete before the other one's workers have started
-    wait_until(lambda: any(map(has_reported, both)) and all(current_driver(s.lock) for s in both))
+    wait_for(lambda: any(map(has_reported, both)) and all(current_driver(s.lock) for s in both))
     assert "is a pipeline; name a stage of it: stories/one" in tune("logs", "stories", code=2)
     assert "pauses now; continue with: tune resume stories" in tune("pause", "stories")
-    wait_until(lambda: "the pipeline goes on with tune resume" in paths.log.read_text())
+    wait_for(lambda: "the pipeline goes on with tune resume" in paths.log.read_text())
     assert "one | " in paths.log.read_text()
     done = {name for name, record in records(paths).items() if record.done}
     assert done >= {"data", "pretrain", "sft"}

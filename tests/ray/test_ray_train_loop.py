@@ -16,7 +16,8 @@ from results.records.trial import TrialState, read_reports
 from results.records.worker_samples import phase_seconds
 from results.trial_paths import TrialPaths
 from tests.chaos.cluster import Cluster
-from tests.ray.conftest import LONGEST_S, Tune, end, verified, wait_for
+from tests.ray.conftest import LONGEST_S, Tune, end, verified
+from tests.waiting import wait_for
 
 LOOP = """
 import os

@@ -6,8 +6,9 @@ import subprocess
 
 from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState
-from tests.ray.conftest import LONGEST_S, Tune, end, wait_for
+from tests.ray.conftest import LONGEST_S, Tune, end
 from tests.user_code.conftest import PROGRAMS
+from tests.waiting import wait_for
 
 NAMES = ("train_fn", "Line")
 SWEEP = """

@@ -15,8 +15,9 @@ from results.records.trial import Report, TrialRecord, TrialState
 from tests.chaos.cluster import CANARY
 from tests.chaos.invariants import Case, violations
 from tests.chaos.recovery import raw_reports
-from tests.ray.conftest import LONGEST_S, Tune, end, wait_for
+from tests.ray.conftest import LONGEST_S, Tune, end
 from tests.ray.stepping import STEP_S
+from tests.waiting import wait_for
 
 SWEEP = """
 name: stopped

@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from tests.chaos.cluster import ENV
-from tests.ray.conftest import LONGEST_S, Tune, wait_for, wait_until
+from tests.ray.conftest import LONGEST_S, Tune
+from tests.waiting import wait_for
 
 SWEEP = """
 name: own
@@ -36,7 +37,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Tune]:
         monkeypatch.setitem(ENV, "RAY_TMPDIR", folder)
         yield tune
         tune("down")
-        wait_until(lambda: not processes(folder))
+        wait_for(lambda: not processes(folder))
 
 
 def processes(folder: str) -> list[psutil.Process]:

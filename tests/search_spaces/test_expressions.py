@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from search_spaces.expressions import InactiveError, UndefinedError, evaluate, parse
+from search_spaces.expressions import parse
+from search_spaces.formulas.evaluation import InactiveError, UndefinedError, evaluate
 
 VALUES = {"a": 3, "b.c": 0.5, "name": "sgd", "flag": True, "nothing": None, "odd-name": 7}
 COMPUTED: list[tuple[str, Any]] = [

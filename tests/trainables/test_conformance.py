@@ -77,11 +77,6 @@ class Case:
         return self.trainable.evaluate(self.config, weights, split, self.cache)
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 @pytest.fixture(params=EXAMPLES)
 def case(request: pytest.FixtureRequest, tmp_path: Path, cache: Path) -> Case:
     return Case(request.param, tmp_path, cache)

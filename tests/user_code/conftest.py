@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,14 +24,6 @@ def run_command(
 def python(code: str) -> list[str]:
     """A command that runs Python code."""
     return [sys.executable, "-c", code]
-
-
-def until(done: Callable[[], bool], seconds: float = 20) -> None:
-    """Wait for something, not for ever."""
-    limit = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < limit, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def is_running(pid: int) -> bool:

@@ -22,7 +22,8 @@ from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.command import ReportFromSpec, name_of
 from tests.trainables.local import ROOT, RecordingChannel
-from tests.user_code.conftest import PROGRAMS, is_running, pids_in, python, run_command, until
+from tests.user_code.conftest import PROGRAMS, is_running, pids_in, python, run_command
+from tests.waiting import wait_for
 from trainables.job import Answer
 from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
@@ -151,11 +152,11 @@ def hosted(folder: Path, command: Sequence[str], **options: Any) -> subprocess.P
 def test_killed_worker_leaves_no_process(tmp_path: Path) -> None:
     paths = TrialPaths(tmp_path / "t")
     with hosted(paths.root, python(FORKS)) as worker:
-        until(lambda: paths.reports.exists(), 60)
+        wait_for(lambda: paths.reports.exists())
         worker.kill()
     pids = pids_in(paths.work)
     assert len(pids) == 3
-    until(lambda: not any(map(is_running, pids)))
+    wait_for(lambda: not any(map(is_running, pids)))
 
 
 def test_silent_program_is_ended_after_the_hang_timeout(tmp_path: Path) -> None:
@@ -165,7 +166,7 @@ def test_silent_program_is_ended_after_the_hang_timeout(tmp_path: Path) -> None:
         assert worker.wait(60) != 0
     pids = pids_in(paths.work)
     assert len(pids) == 1
-    until(lambda: not any(map(is_running, pids)))
+    wait_for(lambda: not any(map(is_running, pids)))
 
 
 def test_checkpoint_of_a_program_that_got_sigterm_is_saved(tmp_path: Path) -> None:
@@ -284,7 +285,7 @@ def test_sigterm_of_the_worker_reaches_the_program(tmp_path: Path) -> None:
     )
     command = [sys.executable, "-m", "tuning", "trial", str(sweep), "--folder", str(paths.root)]
     with subprocess.Popen(command, cwd=ROOT, stderr=subprocess.PIPE, text=True) as tuning:
-        until(lambda: paths.reports.exists(), 60)
+        wait_for(lambda: paths.reports.exists())
         tuning.send_signal(signal.SIGTERM)
         _, errors = tuning.communicate(timeout=60)
     assert "Preempted" in errors

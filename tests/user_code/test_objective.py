@@ -10,7 +10,7 @@ import pytest
 
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
-from search_spaces.spec.objectives import Objective as Goal
+from search_spaces.spec.select import Objective as Goal
 from tests.trainables.local import RecordingChannel, run_trial
 from tests.user_code.conftest import PROGRAMS
 from tests.user_code.programs.optuna_objective import objective

@@ -21,8 +21,9 @@ import pytest
 
 from results.records.trial import TrialState
 from tests.chaos.cluster import ENV, Cluster, cluster
-from tests.ray.conftest import LONGEST_S, Tune, end, wait_for
+from tests.ray.conftest import LONGEST_S, Tune, end
 from tests.user_code.conftest import PROGRAMS
+from tests.waiting import wait_for
 
 pytestmark = [pytest.mark.scripts, pytest.mark.timeout(LONGEST_S)]
 

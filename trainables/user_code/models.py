@@ -17,7 +17,7 @@ from results.export.exportable import Exportable
 from results.trial_paths import LINEAGE, TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.nested import show
-from search_spaces.spec.user_code import UserCodeSpec
+from search_spaces.spec.command import UserCodeSpec
 from trainables.config import Problem
 from trainables.user_code import loader
 from trainables.user_code.frames import note_user_lines, user_lines

@@ -12,9 +12,9 @@ from results.checkpoints.commit import Checkpoint, CheckpointError
 from results.export.exportable import Exportable
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
+from search_spaces.spec.command import UserCodeSpec
 from search_spaces.spec.scheduler import PAUSING
 from search_spaces.spec.sweep import SweepSpec
-from search_spaces.spec.user_code import UserCodeSpec
 from trainables.base import Split, Trainable
 from trainables.config import Problem, TrainableConfig, path_in
 from trainables.runtime.source import source_digests

@@ -43,7 +43,7 @@ def set_keys() -> list[str]:
     """
     from results.sweep_folder.folder import find_sweep
     from search_spaces.errors import UserError
-    from search_spaces.loading.keys import known_keys
+    from search_spaces.loading.overrides import known_keys
     from search_spaces.loading.sweep_file import load_sweep
 
     words = os.environ.get("_TYPER_COMPLETE_ARGS") or os.environ.get("COMP_WORDS", "")

@@ -17,9 +17,7 @@ from results.paths import SweepPaths
 from results.records.failures import same_cause
 from results.records.trial import TrialRecord, TrialState
 from results.sweep_folder.folder import sweep_argument
-from results.trial_paths import LINEAGE
 from search_spaces.errors import UserError, first_few
-from search_spaces.files import parse_json, read_regular
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import duration, number, setting
 from tuning.cli.trials_table import TrialsTable, trials_table
@@ -199,9 +197,7 @@ def extension_line(paths: SweepPaths, paused: int) -> str:
 
 def _same_start(paths: SweepPaths, board: list[TrialSummary]) -> bool:
     """Whether the trials started from the same weights; otherwise an average makes no sense."""
-    folders = [paths.trial(e.record.id).newest_checkpoint() for e in board]
-    try:
-        inits = [parse_json(read_regular(f / LINEAGE))["init"] for f in folders if f]
-    except (OSError, ValueError, KeyError, TypeError):
-        return False
-    return len(inits) > 1 and len(set(inits)) == 1
+    from results.tracking.extras import initial_digest
+
+    inits = [initial_digest(paths.trial(e.record.id)) for e in board]
+    return len(inits) > 1 and None not in inits and len({*inits}) == 1

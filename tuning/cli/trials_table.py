@@ -16,7 +16,7 @@ from rich.text import Text
 
 from results.analysis.cost import total_cost
 from results.records.trial import TrialRecord, TrialState
-from search_spaces.spec.prices import PricesSpec
+from search_spaces.spec.budget import PricesSpec
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import duration, heading, number, setting, state_style
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from search_spaces.loading.explain import rule
-from search_spaces.loading.json_schema import json_schema
+from search_spaces.loading.json_schema import compact, json_schema
 from trainables.base import Trainable
 from trainables.registry import TRAINABLES, resolve
-
-_FORMULA = {"type": "string", "pattern": "^="}
 
 
 def hyperparameters(trainable: Trainable[Any]) -> list[dict[str, Any]]:
@@ -38,7 +37,10 @@ def _rows(part: Mapping[str, Any], schema: Mapping[str, Any], prefix: str) -> It
 
 
 def sweep_schema() -> dict[str, Any]:
-    """JSON Schema of sweep files, with the keys that `fixed` has for each registered trainable."""
+    """JSON Schema of sweep files, with the keys that `fixed` has for each registered trainable.
+
+    What trainables share stands once: in a definition, or with the first one that has the key.
+    """
     schema = json_schema()
     schema["allOf"] = [
         {
@@ -48,33 +50,41 @@ def sweep_schema() -> dict[str, Any]:
         for name in TRAINABLES
     ]
     for name in TRAINABLES:
-        schema["$defs"] |= _fixed(name, resolve(name).Config.model_json_schema())
-    return schema
+        config = resolve(name).Config.model_json_schema()
+        for key, part in _named(name, config, schema["$defs"]):
+            schema["$defs"][key] = _optional(part)
+    schema["$defs"]["formula"] = {"type": "string", "pattern": "^="}
+    return compact(schema)
 
 
-def _fixed(name: str, config: dict[str, Any]) -> dict[str, Any]:
-    """The definitions of a trainable's `fixed`: every key is optional, and may be a formula."""
-    inner = {f"{name}.{key}": part for key, part in config.pop("$defs", {}).items()}
-    moved = _moved({name: config, **inner}, f"#/$defs/{name}.")
-    return {key: _optional(part) for key, part in moved.items()}
+def _named(
+    name: str, config: dict[str, Any], there: Mapping[str, Any]
+) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A trainable's definition and those in it, which get its name too where another has theirs."""
+    inner = config.pop("$defs", {})
+    taken = [
+        key for key, part in inner.items() if there.get(key, _optional(part)) != _optional(part)
+    ]
+    text = json.dumps({name: config, **inner})
+    for key in taken:
+        text = text.replace(f'"#/$defs/{key}"', f'"#/$defs/{name}.{key}"')
+    for key, part in json.loads(text).items():
+        yield f"{name}.{key}" if key in taken else key, part
 
 
 def _optional(part: dict[str, Any]) -> dict[str, Any]:
+    """A definition whose keys are all optional, and may be formulas."""
     if "properties" not in part:
         return part
-    fields = {
-        key: {"anyOf": [field, _FORMULA], "description": field.get("description", "")}
-        for key, field in part["properties"].items()
-    }
+    fields = {key: _with_formula(field) for key, field in part["properties"].items()}
     kept = {key: value for key, value in part.items() if key != "required"}
     return {**kept, "properties": fields}
 
 
-def _moved(node: Any, place: str) -> Any:
-    """The schema with its references to definitions at another place."""
-    if isinstance(node, dict):
-        return {
-            key: place + value.rpartition("/")[2] if key == "$ref" else _moved(value, place)
-            for key, value in node.items()
-        }
-    return [_moved(part, place) for part in node] if isinstance(node, list) else node
+def _with_formula(field: dict[str, Any]) -> dict[str, Any]:
+    about: dict[str, Any] = {key: field[key] for key in ("description", "default") if key in field}
+    rules = {key: value for key, value in field.items() if key not in about and key != "title"}
+    branches = rules.get("anyOf", [rules])
+    if {"type": "string"} in branches:  # any text, so a formula too
+        return field
+    return {**about, "anyOf": [*branches, {"$ref": "#/$defs/formula"}]}

@@ -15,13 +15,13 @@ from search_spaces.positions import Arguments
 from search_spaces.spec.base import Section
 from search_spaces.spec.budget import BudgetSpec
 from search_spaces.spec.checkpoint import CheckpointSpec
+from search_spaces.spec.command import EXTERNAL
 from search_spaces.spec.failure import FailureSpec
 from search_spaces.spec.resources import ResourcesSpec
 from search_spaces.spec.scheduler import SchedulerSpec
 from search_spaces.spec.search import SearchSpec
 from search_spaces.spec.select import SelectSpec
 from search_spaces.spec.tracking import TrackingSpec
-from search_spaces.spec.user_code import EXTERNAL
 from tuning.python.by_value import name_of, store
 
 P = ParamSpec("P")

@@ -12,9 +12,8 @@ from optuna import Study
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from search_spaces.domains.conditional import Parameter, parameters, walk_active
+from search_spaces.domains.conditional import Parameter, draw, draw_value, parameters, walk_active
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.sampling import draw, draw_value
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.optuna_domains import decode, distribution, encode

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
 
 from results.own_program import module_command
 from results.paths import SweepPaths
@@ -39,7 +38,15 @@ class BackgroundSession:
         options = [*(["--address", address] if address else []), *["--insecure"] * insecure]
         options += [*["--accept-damage"] * accept_damage, *more]
         self._paths = paths
-        self.process, self._said = _start(paths, options)
+        with open(paths.log, "ab", opener=open_private) as log:
+            self._start = log.tell()
+            self.process = subprocess.Popen(
+                module_command("tuning", "resume", str(paths.root), *options),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+            )
 
     @property
     def running(self) -> bool:
@@ -55,24 +62,4 @@ class BackgroundSession:
     @property
     def output(self) -> str:
         """What it has printed."""
-        return _text_from(self._paths.log, self._said)
-
-
-def _start(
-    paths: SweepPaths | PipelinePaths, options: Sequence[str]
-) -> tuple[subprocess.Popen[bytes], int]:
-    """Start the process; returns it, and the size of the log before."""
-    with open(paths.log, "ab", opener=open_private) as log:
-        said = log.tell()
-        process = subprocess.Popen(
-            module_command("tuning", "resume", str(paths.root), *options),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    return process, said
-
-
-def _text_from(file: Path, start: int) -> str:
-    return file.read_bytes()[start:].decode(errors="replace")
+        return self._paths.log.read_bytes()[self._start :].decode(errors="replace")

@@ -43,8 +43,9 @@ class LogTail:
                         yield f"{trial_id} rank {rank}", line
 
     def _new_lines(self, log: Path, rest: bool) -> Iterator[str]:
+        start = 0 if self.tail is None else max(0, log.stat().st_size - self.tail)
         while True:
-            at = self._positions.setdefault(log, self._start(log))
+            at = self._positions.setdefault(log, start)
             data = read_regular(log, at, _CHUNK)
             whole = data.rfind(b"\n") + 1
             if not whole and (rest or len(data) == _CHUNK):
@@ -55,6 +56,3 @@ class LogTail:
             for line in data[:whole].removesuffix(b"\n").split(b"\n"):
                 # a progress bar writes one line again and again
                 yield line.rstrip(b"\r").rpartition(b"\r")[2].decode(errors="replace")
-
-    def _start(self, log: Path) -> int:
-        return 0 if self.tail is None else max(0, log.stat().st_size - self.tail)

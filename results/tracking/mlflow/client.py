@@ -1,10 +1,17 @@
-"""A connection to MLflow that prints nothing and times out early: `delivery` retries."""
+"""A connection to MLflow that prints nothing and times out early, as `delivery` retries.
+
+Also names and values that MLflow takes: for one that it refuses it stores nothing of a whole call.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
+import posixpath
+import re
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,6 +22,7 @@ from search_spaces.redaction import redact
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
+
 
 SWEEP_TAG, TRIAL_TAG, PARENT_TAG = "tune.sweep", "tune.trial_id", "mlflow.parentRunId"
 PIPELINE_TAG, STAGE_TAG = "tune.pipeline", "tune.stage"
@@ -37,9 +45,13 @@ _SHORT_TIMEOUTS = {  # MLflow's own limits add up to four minutes for one call
 
 def import_mlflow() -> None:
     """Import what a connection to any store or server needs, which takes seconds."""
+    _be_quiet()
+    import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
+
+
+def _be_quiet() -> None:
     for name, value in {**QUIET, **_SHORT_TIMEOUTS}.items():
         os.environ.setdefault(name, value)
-    import mlflow.store.tracking.sqlalchemy_store  # noqa: F401
 
 
 def connect(uri: str) -> MlflowClient:
@@ -48,8 +60,7 @@ def connect(uri: str) -> MlflowClient:
     Raises:
         UserError: the SQLite file cannot be made.
     """
-    for name, value in {**QUIET, **_SHORT_TIMEOUTS}.items():
-        os.environ.setdefault(name, value)
+    _be_quiet()
     from mlflow import MlflowClient
 
     for logger in ("mlflow", "alembic", "urllib3"):
@@ -58,18 +69,27 @@ def connect(uri: str) -> MlflowClient:
     return MlflowClient(uri)
 
 
-def check_reachable(uri: str) -> None:
-    """Ask a store or server for an experiment, once.
+@contextmanager
+def explain_errors(uri: str) -> Iterator[None]:
+    """Explain the errors of a server that is not there, or is not one of MLflow.
 
     Raises:
         UserError: it does not answer.
     """
-    client = connect(uri)
     try:
-        client.search_experiments(max_results=1)
+        yield
+    except UserError:
+        raise
     except Exception as e:  # of MLflow, its database or the network
-        reason = (str(e).splitlines() or [type(e).__name__])[0]
-        raise UserError(f"MLflow at {redact(uri)} does not answer ({redact(reason)})") from e
+        reason = redact((str(e).splitlines() or [type(e).__name__])[0])
+        place = f"MLflow at {redact(uri)}"
+        raise UserError(f"{place} does not answer ({reason}); check tracking.uri") from e
+
+
+def check_reachable(uri: str) -> None:
+    """Ask a store or server for an experiment, once; see `explain_errors`."""
+    with explain_errors(uri):
+        connect(uri).search_experiments(max_results=1)
 
 
 def experiment_id(client: MlflowClient, name: str, artifact_root: Path | None) -> str:
@@ -99,3 +119,45 @@ def search(client: MlflowClient, experiments: list[str], tag: str, value: str) -
         token = page.token
         if not token:
             return
+
+
+def runs_of_sweep(client: MlflowClient, key: str) -> Iterator[Run]:
+    """Every run of a sweep, in all experiments."""
+    experiments = [e.experiment_id for e in client.search_experiments()]
+    return search(client, experiments, SWEEP_TAG, key)
+
+
+_NAME, _VALUE, _DIGEST = 250, 6000, 8
+"""Characters of a name, of the value of a parameter or tag, and of the digest in a name."""
+_HAS_DIGEST = re.compile(rf"--[0-9a-f]{{{_DIGEST}}}$")
+
+
+def mlflow_name(name: str) -> str:
+    """The name that a metric, parameter or tag has in MLflow, without secrets.
+
+    Different names stay different: one that has to be changed ends in a digest of what it was, and
+    so does one that looks as if it did.
+    """
+    name = redact(name)
+    path = posixpath.normpath(re.sub(r"[^\w\-. :/]", "_", name)).lstrip("/")
+    if path.startswith("..") or path == ".":  # MLflow takes no name that leads out of a folder
+        path = path.lstrip("./")
+    return _distinct(name, path or "_", _NAME)
+
+
+def shortened(name: str, limit: int) -> str:
+    """A name of at most `limit` characters, another one for each name."""
+    return _distinct(name, name, limit)
+
+
+def mlflow_value(value: object) -> str:
+    """The text of a parameter or tag; one that had to be cut ends in `…`."""
+    text = str(value).replace("\0", "␀").encode("utf-8", "replace").decode()
+    return text if len(text) <= _VALUE else f"{text[: _VALUE - 1]}…"
+
+
+def _distinct(name: str, changed: str, limit: int) -> str:
+    if changed == name and len(name) <= limit and not _HAS_DIGEST.search(name):
+        return name
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST]
+    return f"{changed[: limit - _DIGEST - 2]}--{digest}"

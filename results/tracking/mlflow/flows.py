@@ -10,12 +10,12 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.lineage import Ancestor, TrainedModel, ancestors, data_set, title_of
+from results.lineage import TrainedModel, ancestors, data_set, title_of
 from results.paths import SweepPaths
 from results.report.pipeline_data import StageLine
-from results.tracking.mlflow.names import mlflow_name, mlflow_value, shortened
-from results.tracking.mlflow.run_store import Run, RunStore
-from results.tracking.winner import Winner
+from results.tracking.extras import Winner
+from results.tracking.mlflow.client import mlflow_name, mlflow_value, shortened
+from results.tracking.mlflow.run_store import RunStore, StoredRun
 from search_spaces.redaction import redact
 
 if TYPE_CHECKING:
@@ -29,7 +29,9 @@ _TITLE, _DIGEST = 500, 36
 """Characters of a dataset's name, and of its digest, that MLflow stores; the source has all."""
 
 
-def logged_model(runs: RunStore, sweep_key: str, paths: SweepPaths, model: str, source: Run) -> str:
+def logged_model(
+    runs: RunStore, sweep_key: str, paths: SweepPaths, model: str, source: StoredRun
+) -> str:
     """The id of a model of a sweep, which is created if there is none.
 
     Args:
@@ -46,7 +48,8 @@ def logged_model(runs: RunStore, sweep_key: str, paths: SweepPaths, model: str, 
         return str(known[0].model_id)
     found = ancestors(paths, model)
     name = re.sub(r"[^\w-]", "_", f"{paths.name}-{model}")
-    tags = {_MODEL_TAG: identity, "tune.ancestors": ", ".join(map(_named, found))}
+    titles = (f"{a.title} {a.name}" if isinstance(a, TrainedModel) else a.title for a in found)
+    tags = {_MODEL_TAG: identity, "tune.ancestors": ", ".join(titles)}
     if found and isinstance(found[-1], TrainedModel):
         tags |= {f"tune.sha256.{file}": digest for file, digest in found[-1].weights.items()}
     tags = {mlflow_name(key): mlflow_value(redact(text)) for key, text in tags.items()}
@@ -65,12 +68,8 @@ def store_files(runs: RunStore, model: str, winner: Winner) -> None:
     runs.client.set_logged_model_tags(model, {_STEP_TAG: winner.step, "tune.why": winner.why})
 
 
-def _named(one: Ancestor) -> str:
-    return f"{one.title} {one.name}" if isinstance(one, TrainedModel) else one.title
-
-
 def link_inputs(
-    runs: RunStore, run: Run, models: Sequence[str], files: Sequence[DatasetInput]
+    runs: RunStore, run: StoredRun, models: Sequence[str], files: Sequence[DatasetInput]
 ) -> None:
     """Log logged models, by id, and datasets as inputs of a run, unless it has them."""
     from mlflow.entities import LoggedModelInput
@@ -85,7 +84,7 @@ def link_inputs(
         runs.client.log_inputs(run.id, new or None, taken or None)
 
 
-def link_output(runs: RunStore, run: Run, model: str) -> None:
+def link_output(runs: RunStore, run: StoredRun, model: str) -> None:
     """Log a logged model, by id, as the output of a run, unless it has it."""
     from mlflow.entities import LoggedModelOutput
 

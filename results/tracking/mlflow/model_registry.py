@@ -68,7 +68,8 @@ def register(
         UserError: the outputs of the registered model differ; the version is deleted.
     """
     client = connect(uri)
-    version = _create_version(client, artifact_root, experiment, onnx, name, model, tags)
+    where = experiment_id(client, experiment, artifact_root)
+    version = _create_version(client, where, onnx, name, model, dict(tags))
     tracking = {"MLFLOW_TRACKING_URI": uri}
     verification = verify_export(f"models:/{name}/{version}", RUNTIME, model, environment=tracking)
     if not verification.passed:
@@ -81,19 +82,12 @@ def register(
 
 
 def _create_version(
-    client: MlflowClient,
-    artifact_root: Path | None,
-    experiment: str,
-    onnx: Path,
-    name: str,
-    model: Exportable,
-    tags: Mapping[str, str],
+    client: MlflowClient, where: str, onnx: Path, name: str, model: Exportable, tags: dict[str, str]
 ) -> str:
-    """Log a run with the model as artifact, and create a version from it."""
+    """Log a run of an experiment with the model as artifact, and create a version from it."""
     from mlflow.exceptions import MlflowException
 
-    where = experiment_id(client, experiment, artifact_root)
-    run = client.create_run(where, tags=dict(tags), run_name=f"{name} {onnx.name}")
+    run = client.create_run(where, tags=tags, run_name=f"{name} {onnx.name}")
     with quiet_exporters(), tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
         _save_mlflow_model(onnx, folder, model)
@@ -105,7 +99,7 @@ def _create_version(
     source = f"{run.info.artifact_uri}/model"
     card = (onnx / CARD).read_text()[:_DESCRIPTION]
     created = client.create_model_version(
-        name, source, run.info.run_id, tags=dict(tags), description=card
+        name, source, run.info.run_id, tags=tags, description=card
     )
     return str(created.version)
 

@@ -22,7 +22,7 @@ from results.tracking.mlflow.client import (
     TRIAL_TAG,
 )
 from results.tracking.mlflow.flows import datasets, link_inputs, link_output, logged_model
-from results.tracking.mlflow.run_store import Run, RunStore
+from results.tracking.mlflow.run_store import RunStore, StoredRun
 from results.tracking.tracker import PipelineFacts
 from search_spaces.nested import flattened
 
@@ -93,7 +93,7 @@ class PipelineRuns:
         if (own := self._model(line.name, line.model)) is not None:
             link_output(self._runs, run, own)
 
-    def _run_of(self, line: StageLine) -> Run | None:
+    def _run_of(self, line: StageLine) -> StoredRun | None:
         """The run of a stage; that of a stage that is no sweep is brought up to date."""
         if line.sweep is not None:
             known, others = self._of.get(line.name, []), {TRIAL_TAG, AVERAGE_TAG}

@@ -11,15 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.storage.fencing import Fence
-from results.tracking.mlflow.client import PARENT_TAG, PIPELINE_TAG, connect, experiment_id, search
-from results.tracking.mlflow.names import mlflow_name, mlflow_value, shortened
+from results.tracking.mlflow.client import (
+    PARENT_TAG,
+    PIPELINE_TAG,
+    connect,
+    experiment_id,
+    mlflow_name,
+    mlflow_value,
+    search,
+    shortened,
+)
 from results.tracking.tracker import PipelineFacts
 from search_spaces.redaction import redact, redacted
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Metric, Param, RunTag
-    from mlflow.entities import Run as Entity
+    from mlflow.entities import Metric, Param, Run, RunTag
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +37,7 @@ Point = tuple[float, float]
 
 
 @dataclass
-class Run:
+class StoredRun:
     """A run and what MLflow stores of it; `sent` is None until MLflow was asked for its metrics."""
 
     id: str
@@ -63,12 +70,12 @@ class RunStore:
         self._fence.check()
         return self.reader
 
-    def find(self, tag: str, value: str) -> Iterator[Run]:
+    def find(self, tag: str, value: str) -> Iterator[StoredRun]:
         """The runs with a tag."""
         for run in search(self.reader, [self.experiment], tag, value):
-            yield _known(run)
+            yield _as_run(run)
 
-    def pipeline(self, facts: PipelineFacts) -> Run:
+    def pipeline(self, facts: PipelineFacts) -> StoredRun:
         """The run of a pipeline, which is created if there is none.
 
         Its stages may run at once, each with a process that looks for it: the run that was created
@@ -81,13 +88,13 @@ class RunStore:
                 self.delete(made)
         return found
 
-    def _pipeline(self, facts: PipelineFacts) -> Run | None:
+    def _pipeline(self, facts: PipelineFacts) -> StoredRun | None:
         runs = search(self.reader, [self.experiment], PIPELINE_TAG, facts.key)
         own = [run for run in runs if PARENT_TAG not in run.data.tags]
         first = min(own, key=lambda run: (run.info.start_time, run.info.run_id), default=None)
-        return _known(first) if first else None
+        return _as_run(first) if first else None
 
-    def create(self, name: str, tags: Mapping[str, str], started: float) -> Run:
+    def create(self, name: str, tags: Mapping[str, str], started: float) -> StoredRun:
         """A new run.
 
         Args:
@@ -97,26 +104,26 @@ class RunStore:
         made = self.client.create_run(
             self.experiment, int(started * 1000), texts, shortened(redact(name), _RUN_NAME)
         )
-        return Run(made.info.run_id, tags=texts, sent=set())
+        return StoredRun(made.info.run_id, tags=texts, sent=set())
 
-    def delete(self, run: Run) -> None:
+    def delete(self, run: StoredRun) -> None:
         """Delete a run; MLflow keeps it where people find what was deleted."""
         self.client.delete_run(run.id)
 
-    def reopen(self, run: Run) -> None:
+    def reopen(self, run: StoredRun) -> None:
         """Set the status of a run that has ended to running."""
         if not run.running:
             self.client.update_run(run.id, status="RUNNING")
             run.running = True
 
-    def end(self, run: Run, status: str, seconds: float) -> None:
+    def end(self, run: StoredRun, status: str, seconds: float) -> None:
         """Set the status of a run, and when it ended, in Unix seconds."""
         self.client.set_terminated(run.id, status, int(seconds * 1000))
         run.running = False
 
     def log(
         self,
-        run: Run,
+        run: StoredRun,
         *,
         params: Mapping[str, object] | None = None,
         tags: Mapping[str, str] | None = None,
@@ -158,7 +165,7 @@ class RunStore:
                 reason = redact(str(e)).splitlines()[0]
                 log.warning("MLflow refuses %s, which is left out: %s", items[0].key, reason)
 
-    def store(self, run: Run, artifacts: Mapping[str, str]) -> None:
+    def store(self, run: StoredRun, artifacts: Mapping[str, str]) -> None:
         """Store files with a run; a tag with the digest shows that a file is there already."""
         for name, text in artifacts.items():
             tag, digest = f"tune.artifact.{name}", hashlib.sha256(text.encode()).hexdigest()
@@ -166,7 +173,7 @@ class RunStore:
                 self.client.log_text(run.id, text, name)
                 self.log(run, tags={tag: digest})
 
-    def unsent(self, run: Run, points: Mapping[tuple[str, int], Point]) -> list[Metric]:
+    def unsent(self, run: StoredRun, points: Mapping[tuple[str, int], Point]) -> list[Metric]:
         """Of (key, step) → (value, Unix seconds), the points that MLflow does not have."""
         from mlflow.entities import Metric
 
@@ -186,8 +193,8 @@ def _texts(values: Mapping[str, object]) -> dict[str, str]:
     return {mlflow_name(key): mlflow_value(value) for key, value in redacted(values).items()}
 
 
-def _known(run: Entity) -> Run:
+def _as_run(run: Run) -> StoredRun:
     data = run.data
-    found = Run(run.info.run_id, set(data.metrics), set(data.params), dict(data.tags))
+    found = StoredRun(run.info.run_id, set(data.metrics), set(data.params), dict(data.tags))
     found.running = run.info.status == "RUNNING"
     return found

@@ -10,7 +10,7 @@ from results.analysis.cost import cost_shares
 from results.records.trial import Report, TrialRecord, TrialState
 from results.storage.fencing import Fence
 from results.tracking.averages import Average
-from results.tracking.extras import Extras
+from results.tracking.extras import Extras, Winner
 from results.tracking.mlflow.client import (
     AVERAGE_TAG,
     NOTE_TAG,
@@ -18,12 +18,11 @@ from results.tracking.mlflow.client import (
     STOPPED_TAG,
     SWEEP_TAG,
     TRIAL_TAG,
+    mlflow_name,
 )
 from results.tracking.mlflow.flows import link_output, logged_model, store_files
-from results.tracking.mlflow.names import mlflow_name
-from results.tracking.mlflow.run_store import Run, RunStore
+from results.tracking.mlflow.run_store import RunStore, StoredRun
 from results.tracking.tracker import Ending, SweepFacts
-from results.tracking.winner import Winner
 from search_spaces.nested import flattened
 
 _STATUS = {
@@ -42,24 +41,17 @@ class Runs:
     After an error create a new object: it is unknown how much of the failed call MLflow stored.
 
     Args:
-        uri: `sqlite:///…/mlflow.db`, another SQLAlchemy URI, or the http(s) address of a server.
-        artifact_root: folder for a new experiment's artifacts; None leaves it to the server.
-        experiment: its name; created when there is none.
-        fence: checked before every write; its errors are raised.
+        uri, artifact_root, experiment, fence: see `RunStore`.
+        facts: of the sweep.
     """
 
     def __init__(
-        self,
-        uri: str,
-        artifact_root: Path | None,
-        experiment: str,
-        facts: SweepFacts,
-        fence: Fence,
+        self, uri: str, artifact_root: Path | None, experiment: str, facts: SweepFacts, fence: Fence
     ) -> None:
         self._runs = RunStore(uri, artifact_root, experiment, fence)
         self._key, self._prices = facts.key, facts.prices
-        self._children: dict[str, Run] = {}
-        self._averages: dict[str, Run] = {}
+        self._children: dict[str, StoredRun] = {}
+        self._averages: dict[str, StoredRun] = {}
         parent = None
         for run in self._runs.find(SWEEP_TAG, facts.key):
             trial, average = (run.tags.get(tag) for tag in (TRIAL_TAG, AVERAGE_TAG))
@@ -101,9 +93,8 @@ class Runs:
             started = record.attempts[0].started if record.attempts else record.created
             fixed = {TRIAL_TAG: record.id, PARENT_TAG: self._parent.id}
             fixed[_PROPOSED_TAG] = repr(record.created)
-            fixed[NOTE_TAG] = (
-                f"Trial of sweep {self._name}. Logs: `tune logs {self._name} {record.id}`"
-            )
+            logs = f"`tune logs {self._name} {record.id}`"
+            fixed[NOTE_TAG] = f"Trial of sweep {self._name}. Logs: {logs}"
             run = self._children[record.id] = self._create(record.id, fixed, started)
         elif record.state.active:
             self._runs.reopen(run)
@@ -119,7 +110,7 @@ class Runs:
             ended = record.attempts[-1].ended if record.attempts else None
             self._runs.end(run, _STATUS.get(record.state, "KILLED"), ended or time.time())
 
-    def _child(self, record: TrialRecord) -> Run | None:
+    def _child(self, record: TrialRecord) -> StoredRun | None:
         """The run of a trial. That of another one, from before the folder was set back, ends."""
         run = self._children.get(record.id)
         if run and run.tags.get(_PROPOSED_TAG, repr(record.created)) != repr(record.created):
@@ -143,15 +134,13 @@ class Runs:
         run = self._averages.get(average.digest)
         if run is None:
             fixed = {AVERAGE_TAG: average.digest, PARENT_TAG: self._parent.id}
-            run = self._averages[average.digest] = self._create(
-                average.name, fixed, average.created
-            )
+            run = self._create(average.name, fixed, average.created)
+            self._averages[average.digest] = run
         elif not run.running:
             return
         runs = ", ".join(self._children[m].id for m in average.members if m in self._children)
-        metrics = self._runs.unsent(
-            run, {(k, 0): (v, average.created) for k, v in average.metrics.items()}
-        )
+        points = {(key, 0): (value, average.created) for key, value in average.metrics.items()}
+        metrics = self._runs.unsent(run, points)
         tags = {**average.tags, "tune.member_runs": runs}
         self._runs.log(run, params=average.params, tags=tags, metrics=metrics)
         self._runs.store(run, average.artifacts)
@@ -179,5 +168,5 @@ class Runs:
         tags = {"tune.winner": winner.trial, "tune.why": winner.why}
         self._runs.log(self._parent, tags=tags)
 
-    def _create(self, name: str, tags: Mapping[str, str], started: float) -> Run:
+    def _create(self, name: str, tags: Mapping[str, str], started: float) -> StoredRun:
         return self._runs.create(name, {SWEEP_TAG: self._key, **tags}, started)

@@ -13,18 +13,15 @@ from results.tracking.mlflow.client import (
     AVERAGE_TAG,
     PARENT_TAG,
     STOPPED_TAG,
-    SWEEP_TAG,
     TRIAL_TAG,
     connect,
-    search,
+    explain_errors,
+    runs_of_sweep,
 )
 from results.tracking.mlflow.database import sqlite_file
-from search_spaces.errors import UserError
-from search_spaces.redaction import redact
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
+    from mlflow import MlflowClient
     from mlflow.entities import Run
 
 _DELIVERED = (
@@ -46,10 +43,8 @@ def save_runs(uri: str, key: str) -> list[SavedRun]:
     """
     if (file := sqlite_file(uri)) is not None and not file.exists():
         return []
-    try:
-        return [_saved(run) for run in _runs(uri, key)]
-    except Exception as e:  # of MLflow, its database or the network
-        raise _unreachable(uri, e) from e
+    with explain_errors(uri):
+        return [_saved(run) for run in runs_of_sweep(connect(uri), key)]
 
 
 def restore_runs(uri: str, key: str, saved: Sequence[SavedRun]) -> int:
@@ -62,30 +57,22 @@ def restore_runs(uri: str, key: str, saved: Sequence[SavedRun]) -> int:
         UserError: the tracker does not answer.
     """
     wanted = {(s.trial, s.average): s for s in saved}
-    try:
-        return sum(_restore(uri, run, wanted) for run in list(_runs(uri, key)))
-    except Exception as e:  # of MLflow, its database or the network
-        raise _unreachable(uri, e) from e
+    with explain_errors(uri):
+        client = connect(uri)
+        return sum(_restore(client, run, wanted) for run in list(runs_of_sweep(client, key)))
 
 
-def _restore(uri: str, run: Run, wanted: dict[tuple[str, str], SavedRun]) -> bool:
+def _restore(client: MlflowClient, run: Run, wanted: dict[tuple[str, str], SavedRun]) -> bool:
     from mlflow.entities import RunTag
 
     now = _saved(run)
     then = wanted.get((now.trial, now.average), now)
     tags = [RunTag(k, v) for k, v in then.tags.items() if now.tags.get(k) != v]
-    client = connect(uri)
     if tags:
         client.log_batch(run.info.run_id, tags=tags)
     if then.name != now.name:
         client.update_run(run.info.run_id, name=then.name)
     return bool(tags) or then.name != now.name
-
-
-def _runs(uri: str, key: str) -> Iterator[Run]:
-    client = connect(uri)
-    experiments = [e.experiment_id for e in client.search_experiments()]
-    return search(client, experiments, SWEEP_TAG, key)
 
 
 def _saved(run: Run) -> SavedRun:
@@ -96,8 +83,3 @@ def _saved(run: Run) -> SavedRun:
         name=run.info.run_name,
         tags={k: v for k, v in tags.items() if not k.startswith(_DELIVERED)},
     )
-
-
-def _unreachable(uri: str, error: Exception) -> UserError:
-    reason = (str(error).splitlines() or [type(error).__name__])[0]
-    return UserError(f"MLflow at {redact(uri)} does not answer ({redact(reason)})")

@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +13,7 @@ from results.paths import SweepPaths
 from results.sweep_folder.lock import acquire_lock
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import train
+from tests.waiting import wait_for
 
 LONGEST_S = 60.0
 
@@ -53,9 +52,9 @@ def test_follow_prints_what_comes_until_the_driver_ends(tune: Tune) -> None:
     write_log(paths, "t0000", "one\n")
     with acquire_lock(paths.lock):
         watcher = start(tune, "logs", "mine", "-f")
-        until(lambda: "one" in said(watcher))
+        wait_for(lambda: "one" in said(watcher))
         write_log(paths, "t0000", "two\n")
-        until(lambda: "two" in said(watcher))
+        wait_for(lambda: "two" in said(watcher))
     assert watcher.wait(LONGEST_S) == 0
     assert said(watcher) == "t0000 rank 0 | one\nt0000 rank 0 | two\n"
 
@@ -64,9 +63,9 @@ def test_attach_shows_the_events_of_another_process(tune: Tune) -> None:
     paths, run = tune.unfinished()
     with acquire_lock(paths.lock):
         watcher = start(tune, "attach", "mine")
-        until(lambda: "runs sweep mine" in said(watcher))
+        wait_for(lambda: "runs sweep mine" in said(watcher))
         train(run, run.next_trial(), upto=3, value=lambda config, step: -float(step))
-        until(lambda: "t0001 step 3  loss -3" in said(watcher))
+        wait_for(lambda: "t0001 step 3  loss -3" in said(watcher))
     assert watcher.wait(LONGEST_S) == 0
     assert "t0001 started" in said(watcher)
     assert said(watcher).endswith("the session has ended; look at it: tune show mine\n")
@@ -110,10 +109,3 @@ def start(tune: Tune, *args: str) -> subprocess.Popen[bytes]:
 
 def said(process: subprocess.Popen[bytes]) -> str:
     return OUTPUTS[process.pid].read_text()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONGEST_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)

@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from results.records.pipeline import PipelinePaths, read_stages
 from tests.cli.conftest import Tune
+from tests.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 FILE = """
@@ -25,13 +24,6 @@ stages:
 """
 WAIT = "echo $$ > $0/pid; while test ! -e go; do sleep 0.05; done"
 WAIT_S = 120.0
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def waiting(tune: Tune) -> PipelinePaths:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.cli.conftest import ROOT, Tune
+from tests.cli.conftest import DIGITS, ROOT, Tune
 
 FILE = ROOT / "search_spaces" / "llm.yaml"
 NEEDS_NONE = importlib.util.find_spec("aiohttp_cors") is not None
@@ -26,6 +26,23 @@ def own_folder(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def test_engine_that_is_none_is_named(tune: Tune) -> None:
     said = tune.refused("submit", FILE, "--to", "rays")
     assert said == "--to rays: no such engine (did you mean 'ray'?)\n"
+    assert "needs cluster.max_nodes" in tune.refused("submit", DIGITS, "--to", "slurm")
+
+
+def test_engine_that_is_not_here_leaves_no_folder(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", "")
+    machine = ("--set", "cluster={max_nodes: 1, cpus: 4, memory: 4}")
+    said = tune.refused("submit", DIGITS, "--to", "slurm", *machine)
+    assert said.startswith("sbatch: no such program on this machine")
+    assert not (tune.cwd / "sweeps" / "digits").exists()
+
+
+def test_damaged_note_is_named(tune: Tune) -> None:
+    tune.sweep("mine").job.write_text('{"engine": "slurm", "id": "1"}')
+    assert "job.json: not readable" in tune("queue").err
+    assert "job.json: not readable" in tune.refused("cancel", "mine")
 
 
 def test_sweep_that_was_not_submitted_has_no_job(tune: Tune) -> None:

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Gauge
 from results.metrics.files import Target, TextFile
 from results.metrics.server import MetricsServer
 from search_spaces.errors import UserError
-from search_spaces.spec.monitoring import MonitoringSpec
+from search_spaces.spec.tracking import MonitoringSpec
 
 SUBJECT = ["-days", "2", "-nodes", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"]
 

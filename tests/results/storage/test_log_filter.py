@@ -6,14 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from results.storage.log_filter import filtered_log
+from tests.waiting import wait_for
 
 SECRET = "canary/7f+31=c0de"
 
@@ -21,13 +20,6 @@ SECRET = "canary/7f+31=c0de"
 @pytest.fixture(autouse=True)
 def environment(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HF_TOKEN", SECRET)
-
-
-def wait_for(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def filters(mark: Path) -> list[psutil.Process]:

@@ -14,7 +14,16 @@ from results.tracking import delivery as delivery_module
 from results.tracking.averages import Average
 from results.tracking.extras import Extras
 from tests.results.tracking.servers import failing_server, hanging_server, no_server
-from tests.results.tracking.tracked import WAIT_S, open_tracker, points, runs, trial, uri_of, write
+from tests.results.tracking.tracked import (
+    WAIT_S,
+    deliver,
+    open_tracker,
+    points,
+    runs,
+    trial,
+    uri_of,
+    write,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
@@ -46,8 +55,7 @@ def test_delivery_retries_a_locked_database(
     tmp_path: Path, sweep: SweepPaths, caplog: pytest.LogCaptureFixture
 ) -> None:
     write(sweep, trial(0, TrialState.COMPLETED), 1)
-    made = open_tracker(sweep, uri_of(tmp_path), "s/locked")
-    assert made.close(Ending("KILLED", {}), WAIT_S) is None
+    deliver(sweep, uri_of(tmp_path), "s/locked", "KILLED")
     write(sweep, trial(1, TrialState.COMPLETED), 1, 2)
     tracker = open_tracker(sweep, f"{uri_of(tmp_path)}?timeout=0.1", "s/locked")
     db = sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)
@@ -174,7 +182,5 @@ def test_damaged_delivered_file_causes_no_duplicates(storage: Path, sweep: Sweep
     for damage in (None, b"", b'{"trials": 3}', b"\xff\x00"):
         if damage is not None:
             sweep.delivered.write_bytes(damage)
-        tracker = open_tracker(sweep, uri_of(storage), "s/damaged")
-        assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
-    found = runs(uri_of(storage), "s/damaged")
+        found = deliver(sweep, uri_of(storage), "s/damaged")
     assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2)]

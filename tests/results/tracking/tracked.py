@@ -7,7 +7,7 @@ from typing import Any
 from results.paths import SweepPaths
 from results.records.reports import append_report
 from results.records.trial import Attempt, Report, TrialRecord, TrialState, write_trial
-from results.tracking import Delivery, SweepFacts, mlflow_tracker
+from results.tracking import Delivery, Ending, SweepFacts, mlflow_tracker
 
 WAIT_S = 100.0
 
@@ -42,6 +42,12 @@ def write(paths: SweepPaths, record: TrialRecord, *steps: int, attempt: int = 1)
 def open_tracker(paths: SweepPaths, uri: str, key: str) -> Delivery:
     facts = SweepFacts(key, "llm-1", {"tune.version": "1"}, {"trials": 3})
     return mlflow_tracker(paths, uri, paths.root / "artifacts", "llm", facts)
+
+
+def deliver(paths: SweepPaths, uri: str, key: str, status: str = "FINISHED") -> dict[str, Any]:
+    """Deliver a sweep whose session has ended; returns its runs."""
+    assert open_tracker(paths, uri, key).close(Ending(status, {}), WAIT_S) is None
+    return runs(uri, key)
 
 
 def runs(uri: str, key: str) -> dict[str, Any]:

@@ -8,8 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from search_spaces.domains.domain import Domain
-from search_spaces.expressions import UndefinedError, evaluate, parse
-from search_spaces.formulas.intervals import UNKNOWN, Interval, evaluate_range, interval
+from search_spaces.expressions import parse
+from search_spaces.formulas.evaluation import (
+    UNKNOWN,
+    Interval,
+    UndefinedError,
+    evaluate,
+    evaluate_range,
+    interval,
+)
 
 numbers = st.floats(-50, 50).map(lambda x: round(x, 3))
 exprs = st.recursive(

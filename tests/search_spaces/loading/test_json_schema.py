@@ -10,23 +10,23 @@ import pytest
 from ruamel.yaml import YAML
 
 from search_spaces.domains.domain import KINDS
-from search_spaces.loading.sweep_file import json_schema
 from tests.search_spaces.examples import BAD_FOLDER, SHIPPED
+from tuning.controller.hyperparameters import sweep_schema
 
-IDS = [path.name for path in SHIPPED]
+SCHEMA = sweep_schema()
 
 
 def errors_of(text: str) -> list[Any]:
     data = YAML(typ="safe", pure=True).load(text)
-    return list(jsonschema.Draft202012Validator(json_schema()).iter_errors(data))
+    return list(jsonschema.Draft202012Validator(SCHEMA).iter_errors(data))
 
 
 def test_json_schema_is_valid() -> None:
-    jsonschema.Draft202012Validator.check_schema(json_schema())
-    assert json_schema()["$defs"].keys() >= set(KINDS)
+    jsonschema.Draft202012Validator.check_schema(SCHEMA)
+    assert SCHEMA["$defs"].keys() >= set(KINDS)
 
 
-@pytest.mark.parametrize("path", SHIPPED, ids=IDS)
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.name)
 def test_shipped_file_matches_the_schema(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.startswith("# yaml-language-server: $schema=./sweep.schema.json\n")
@@ -48,8 +48,7 @@ def test_json_schema_rejects_bad_file(name: str) -> None:
 
 
 def test_every_field_has_a_description() -> None:
-    schema = json_schema()
-    for section in (schema, *schema["$defs"].values()):
+    for section in (SCHEMA, *SCHEMA["$defs"].values()):
         for name, field in section.get("properties", {}).items():
             described = "description" in field or "$ref" in field or name in KINDS
             assert described or section.get("description") in (None, ""), name

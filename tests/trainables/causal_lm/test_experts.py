@@ -31,11 +31,6 @@ from trainables.job import Answer
 CONFIG = {**EXAMPLES["causal_lm"].config, "experts": {"count": 4, "balance": 0.5}}
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 def gradients(loss: torch.Tensor, model: torch.nn.Module) -> list[torch.Tensor]:
     return list(torch.autograd.grad(loss, list(model.parameters())))
 

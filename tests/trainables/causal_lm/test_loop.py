@@ -38,11 +38,6 @@ print(json.dumps([loss.item(), tokenizer.decode(ids) == text, tokenizer.eos_toke
 """
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 def checkpoint(folder: Path) -> Path:
     return newest_checkpoint(folder).folder
 

@@ -37,11 +37,6 @@ LORA = {"rank": 2, "alpha": 8, "dropout": 0.2}
 
 
 @pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="module")
 def adapted(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, Any]:
     """The configuration of an adapter."""
     return {**write_base(tmp_path_factory.mktemp("m") / "base", cache), "lora": LORA}

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,7 @@ from pydantic import ValidationError
 
 from search_spaces.errors import UserError
 from search_spaces.pipeline.stages import DataStage
+from tests.waiting import wait_for
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.dataset import prepare as prepare_tokens
@@ -39,13 +38,6 @@ def keep(text):
     return True
 """
 """Waits in the second file, unless a file is there."""
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 120
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 def stage(**keys: Any) -> DataStage:

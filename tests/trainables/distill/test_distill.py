@@ -32,11 +32,6 @@ TINY = EXAMPLES["distill"].config
 WIDTH = TINY["hidden_size"]
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 @contextmanager
 def passes_by_width() -> Iterator[Counter[int]]:
     """Forward passes of language models while it is open, by their width."""

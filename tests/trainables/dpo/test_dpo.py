@@ -20,11 +20,6 @@ from trainables.dpo.task import open_task
 CONFIG = EXAMPLES["dpo"].config
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 def config_of(**changes: Any) -> DPOConfig:
     return DPOConfig.model_validate({**CONFIG, **changes})
 

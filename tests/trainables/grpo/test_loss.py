@@ -16,11 +16,6 @@ LENGTHS = [3, 1, 4, 2]
 MOST = 4
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 def by_trl(loss: str, per_token: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """`GRPOTrainer._compute_loss` of trl 1.16, from the losses of the tokens on."""
     if loss == "grpo":

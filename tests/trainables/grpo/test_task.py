@@ -21,11 +21,6 @@ from trainables.sft.generated import GENERATED, generate_rows
 CONFIG = EXAMPLES["grpo"].config
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 def started(cache: Path, **changes: Any) -> tuple[GRPOConfig, torch.nn.Module, Any]:
     task = open_task(GRPOConfig.model_validate({**CONFIG, **changes}), cache)
     return task.config, new_model(task.config, task.dataset).eval(), task.dataset

@@ -26,11 +26,6 @@ PRETRAINED = EXAMPLES["sft"].config
 TINY = {k: v for k, v in PRETRAINED.items() if k != "pretrain"} | SHAPE
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 def write_rows(file: Path, rows: list[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file

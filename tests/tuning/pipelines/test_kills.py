@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import psutil
@@ -14,6 +12,7 @@ from results.records.pipeline import PipelinePaths, read_stages
 from results.records.trial import read_reports, read_trials
 from tests.threads import one_thread
 from tests.tuning.pipelines import small
+from tests.waiting import wait_for
 from tuning.pipelines.chosen import Chosen
 from tuning.pipelines.run import run_pipeline
 
@@ -33,13 +32,6 @@ CRASH_AT = {
     "counted": "",  # while its program runs
 }
 """Each process goes on with the stage in which the one before was killed."""
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def kill_in(stage: str, file: Path, paths: PipelinePaths) -> None:

@@ -8,12 +8,12 @@ import socket
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.waiting import wait_for
 from tuning.prepared.client import ask, receive
 from tuning.prepared.driver import STALE, PreparedDriver
 from tuning.prepared.identity import identity
@@ -103,13 +103,6 @@ def start(folder: Path) -> Iterator[Callable[..., Up]]:
         up.keeper.end()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONGEST_S
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-
-
 def test_driver_stays_after_a_mistake_and_is_replaced_after_a_session(
     start: Callable[..., Up],
 ) -> None:
@@ -126,7 +119,7 @@ def test_next_driver_is_prepared_while_a_command_runs(
     up, done = start(begun_s=0), []
     command = threading.Thread(target=lambda: done.append(up.run("long")))
     command.start()
-    wait_until(lambda: len(up.started) == 2)
+    wait_for(lambda: len(up.started) == 2)
     assert up.started[1].wait_until_ready()
     assert not done
     (folder / "driver.py.end").touch()
@@ -139,7 +132,7 @@ def test_killed_driver_is_replaced_before_the_next_command(start: Callable[..., 
     up = start()
     assert up.started[0].wait_until_ready()
     os.kill(up.started[0].process.pid, signal.SIGKILL)
-    wait_until(lambda: len(up.started) == 2)
+    wait_for(lambda: len(up.started) == 2)
     assert up.run("session") == (0, str(up.started[1].process.pid))
 
 

@@ -15,8 +15,7 @@ from results.records.trial import Attempt, TrialRecord, TrialState, write_trial
 from results.storage.fencing import NullFence
 from results.sweep_folder.folder import SweepState, record_session_time, write_state
 from search_spaces.errors import UserError
-from search_spaces.spec.budget import BudgetSpec
-from search_spaces.spec.prices import PricesSpec
+from search_spaces.spec.budget import BudgetSpec, PricesSpec
 from search_spaces.spec.resources import ResourcesSpec
 from tests.tuning.simulate import make_spec, open_run, outcome, run_sweep, run_trials, train
 from tuning.controller.resources.budget import BudgetTracker, check_gpu_budget

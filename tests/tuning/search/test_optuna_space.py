@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from search_spaces.domains.conditional import draw_value
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.sampling import draw_value
 from tests.search_spaces.examples import DOMAINS
 from tests.tuning.simulate import make_spec
 from tuning.search.optuna_domains import decode, distribution, encode

@@ -10,7 +10,8 @@ import pytest
 
 from results.records.trial import TrialState
 from search_spaces.errors import UserError
-from search_spaces.loading.sweep_file import LoadedSweep, Source
+from search_spaces.loading.sweep_file import LoadedSweep
+from search_spaces.positions import Source
 from search_spaces.spec.search import SEARCHERS
 from tests.tuning.simulate import (
     finish,

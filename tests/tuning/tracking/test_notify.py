@@ -18,7 +18,8 @@ from results.records.trial import TrialRecord, TrialState
 from results.sweep_folder.trust import require_trust
 from results.tracking import Ending
 from search_spaces.errors import UserError
-from search_spaces.loading.sweep_file import LoadedSweep, Source
+from search_spaces.loading.sweep_file import LoadedSweep
+from search_spaces.positions import Source
 from search_spaces.redaction import redact
 from tests.tuning.simulate import make_spec
 from tests.tuning.sources import sweep
@@ -27,6 +28,7 @@ from tuning.controller.tracking.notify import Notifier
 
 DONE = Ending("FINISHED", {"best_loss": 0.25})
 LONGEST_S = 60.0
+WEBHOOK = {"webhook": "${SWEEP_WEBHOOK}"}
 
 
 class Server:
@@ -86,7 +88,7 @@ def failed(number: int, error: str = "boom") -> TrialRecord:
 
 
 def test_webhook_gets_failures_and_the_end(server: Server) -> None:
-    notifier = started(notify={"webhook": "${SWEEP_WEBHOOK}"})
+    notifier = started(notify=WEBHOOK)
     notifier.trial_ended(failed(0))
     notifier.trial_ended(failed(1).model_copy(update={"state": TrialState.COMPLETED}))
     notifier.session_ended(DONE)
@@ -98,7 +100,7 @@ def test_webhook_gets_failures_and_the_end(server: Server) -> None:
 
 
 def test_many_failures_are_few_messages(server: Server) -> None:
-    notifier = started(notify={"webhook": "${SWEEP_WEBHOOK}", "on": ["failure"]})
+    notifier = started(notify={**WEBHOOK, "on": ["failure"]})
     for number in range(500):
         notifier.trial_ended(failed(number))
     notifier.session_ended(DONE)
@@ -108,7 +110,7 @@ def test_many_failures_are_few_messages(server: Server) -> None:
 
 def test_hanging_webhook_delays_nothing(server: Server) -> None:
     server.release.clear()
-    notifier = started(notify={"webhook": "${SWEEP_WEBHOOK}"})
+    notifier = started(notify=WEBHOOK)
     start = time.monotonic()
     for number in range(100):
         notifier.trial_ended(failed(number))
@@ -140,7 +142,7 @@ def test_failing_command_is_a_line_of_the_log(caplog: pytest.LogCaptureFixture) 
 
 def test_secrets_are_redacted(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MY_API_KEY", "kq83-vm20-secret-x1")
-    notifier = started(notify={"webhook": "${SWEEP_WEBHOOK}"})
+    notifier = started(notify=WEBHOOK)
     notifier.trial_ended(failed(0, "401 for kq83-vm20-secret-x1"))
     notifier.session_ended(None)
     assert "kq83" not in str(server.got)
@@ -150,7 +152,7 @@ def test_secrets_are_redacted(server: Server, monkeypatch: pytest.MonkeyPatch) -
 def test_address_is_a_secret_of_the_environment(
     server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    paths = sweep(tmp_path, run=False, notify={"webhook": "${SWEEP_WEBHOOK}"})
+    paths = sweep(tmp_path, run=False, notify=WEBHOOK)
     assert "webhook: ${SWEEP_WEBHOOK}" in paths.spec.read_text()
     read_spec(paths)
     assert server.address not in redact(f"posting to {server.address}")
@@ -184,10 +186,6 @@ def test_mistakes_of_the_section(notify: dict[str, Any]) -> None:
         make_spec(notify=notify)
 
 
-def test_sweep_without_the_section_is_read_back(tmp_path: Path) -> None:
-    assert read_spec(sweep(tmp_path, run=False)).notify.command is None
-
-
 def test_session_without_trials_has_no_message(server: Server) -> None:
-    Notifier(make_spec(notify={"webhook": "${SWEEP_WEBHOOK}"})).session_ended(DONE)
+    Notifier(make_spec(notify=WEBHOOK)).session_ended(DONE)
     assert server.got == []

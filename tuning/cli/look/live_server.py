@@ -15,7 +15,7 @@ from results.sweep_folder.folder import find_sweep, named_sweeps, resolve_storag
 from search_spaces.errors import UserError
 from tuning.cli.formatting import echo
 from tuning.watch.live.app import make_app
-from tuning.watch.live.feed import LocalSource, Source
+from tuning.watch.live.feed import LocalSource, RecordSource
 from tuning.watch.live.mirrored import MirroredSource
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -34,9 +34,14 @@ def serve_live(
         UserError: there is no such sweep, or the port is taken.
     """
     with tempfile.TemporaryDirectory(prefix="tune-live-") as folder:
-        given = {name: _source(name, storage, Path(folder)) for name in sweeps}
+        given: dict[str, RecordSource] = {
+            name: MirroredSource(name, Path(folder))
+            if "://" in name
+            else LocalSource(find_sweep(name, storage))
+            for name in sweeps
+        }
 
-        def find() -> Mapping[str, Source]:
+        def find() -> Mapping[str, RecordSource]:
             found = named_sweeps(resolve_storage(storage))
             return given or {name: LocalSource(paths) for name, paths in found}
 
@@ -57,12 +62,6 @@ def serve_live(
                 server, log_level="warning", access_log=False, timeout_graceful_shutdown=1
             )
             uvicorn.Server(config).run(sockets=[listener])
-
-
-def _source(name: str, storage: str | None, folder: Path) -> Source:
-    if "://" in name:
-        return MirroredSource(name, folder)
-    return LocalSource(find_sweep(name, storage))
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from results.records.pipeline import PipelinePaths
     from results.records.reports import Report
     from results.records.trial import TrialRecord
-    from search_spaces.spec.prices import PricesSpec
+    from search_spaces.spec.budget import PricesSpec
     from search_spaces.spec.sweep import SweepSpec
 
 _TITLES = ("sweep", "state", "trials", "best", "metric", "trainable", "started", "by", "hours")
@@ -168,19 +168,17 @@ def _hours(
 
 
 def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
-    """`running`, `done` or `interrupted`; `finished` is a number of trials."""
+    """`running`, `done` or `interrupted`; `finished` is a number of trials.
+
+    A sweep is done if a session recorded the end, or was killed after a limit was reached.
+    """
+    from results.sweep_folder.folder import read_state, total_elapsed_s
     from results.sweep_folder.lock import current_driver
 
+    trials, seconds = spec.budget.trials, spec.budget.time
     if current_driver(paths.lock):
         return "running"
-    return "done" if _has_ended(paths, spec, finished) else "interrupted"
-
-
-def _has_ended(paths: SweepPaths, spec: SweepSpec, finished: int) -> bool:
-    """Whether a session recorded the end, or was killed after a limit was reached."""
-    from results.sweep_folder.folder import read_state, total_elapsed_s
-
-    trials, seconds = spec.budget.trials, spec.budget.time
     if read_state(paths).ended or (trials is not None and finished >= trials):
-        return True
-    return seconds is not None and total_elapsed_s(paths) >= seconds
+        return "done"
+    over = seconds is not None and total_elapsed_s(paths) >= seconds
+    return "done" if over else "interrupted"

@@ -90,7 +90,7 @@ def _pages(base: str, uri: str, sweeps: Sequence[SweepPaths]) -> dict[str, str]:
 def _view(uri: str, paths: SweepPaths, experiment: str) -> str | None:
     """The key of the view of a sweep: the parameters that matter come first."""
     from results.report.sweep_data import read_sweep_data
-    from results.tracking.mlflow.view import params_first, store_view
+    from results.tracking.mlflow.pages import params_first, store_view
     from tuning.search.importance import importances
 
     try:

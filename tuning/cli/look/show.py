@@ -111,7 +111,7 @@ def _watch(lock: Path, draw: Callable[[Any], object], console: Any) -> None:
 
 def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
     from results.analysis.leaderboard import rank_trials, summarize
-    from tuning.cli.look.family_tree import family_tree
+    from tuning.cli.look.drawing import family_tree
     from tuning.cli.summary import (
         count_remedies,
         failure_lines,
@@ -245,15 +245,14 @@ def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
     remedy = f"{attempt.remedy}: " if attempt.remedy else ""
     error = f": {remedy}{attempt.error}" if attempt.error else ""
     yield f"attempt {attempt.number} {spent} with {attempt.workers_and_layout}{error}"
-    if attempt.waited:
-        yield f"  waited {duration(attempt.waited)} for its workers"
-    if attempt.where:
-        yield f"  {attempt.where}"
-    if attempt.blamed:
-        yield f"  blamed on {', '.join(map(str, attempt.blamed))}"
-    if attempt.leak:
-        yield f"  memory leak: {attempt.leak}"
-    yield f"  logs {files.attempt(attempt.number)}"
+    details = {
+        "waited {} for its workers": attempt.waited and duration(attempt.waited),
+        "{}": attempt.where,
+        "blamed on {}": ", ".join(map(str, attempt.blamed)),
+        "memory leak: {}": attempt.leak,
+        "logs {}": files.attempt(attempt.number),
+    }
+    yield from (f"  {text.format(value)}" for text, value in details.items() if value)
 
 
 def _phase_lines(files: TrialPaths, record: TrialRecord) -> Iterator[str]:
@@ -282,7 +281,7 @@ def _span(seconds: float) -> str:
 
 def _draw_curves(reports: list[Report], metrics: list[str], console: Any) -> None:
     """Each metric over the steps, if it has more than one value."""
-    from tuning.cli.look.curve import draw
+    from tuning.cli.look.drawing import draw
 
     for metric in metrics:
         points = [(float(r.step), r.metrics[metric]) for r in reports if metric in r.metrics]

@@ -75,6 +75,7 @@ def schema() -> None:
 
     Example: tune schema > sweep.schema.json
     """
+    from search_spaces.loading.json_schema import to_text
     from tuning.controller.hyperparameters import sweep_schema
 
-    echo(json.dumps(sweep_schema(), indent=2))
+    echo(to_text(sweep_schema()))

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from search_spaces.domains.conditional import Constant, Parameter, parameters
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.fixed import fixed_formulas
+from search_spaces.domains.parser import fixed_formulas
 from search_spaces.formulas.constraints import formula_positions, resolve_values
 from search_spaces.nested import dotted, walk
 from search_spaces.spec.sweep import SweepSpec

@@ -50,7 +50,7 @@ def _report_sweep(paths: SweepPaths, target: Path) -> None:
     from results.report.sweep_data import read_sweep_data
     from results.report.sweep_page import write_report
     from tuning.search.importance import with_importances
-    from tuning.watch.searched import with_search
+    from tuning.watch.sweep_metadata import with_search
 
     data = with_importances(with_search(read_sweep_data(paths), paths))
     write_page(target, lambda target: write_report(data, target))

@@ -13,8 +13,8 @@ from typing import Any
 
 from search_spaces.domains.conditional import ComputedValue, Leaf, parameters
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.fixed import fixed_formulas
 from search_spaces.domains.normal import SPREAD
+from search_spaces.domains.parser import fixed_formulas
 from search_spaces.errors import UserError, suggest
 from search_spaces.layout import Layout
 from search_spaces.loading.explain import MAX_PROBLEMS

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from search_spaces.domains.conditional import parameters
+from search_spaces.domains.conditional import draw, draw_value, parameters
 from search_spaces.domains.domain import Domain
-from search_spaces.domains.sampling import draw, draw_value
 from search_spaces.expressions import parse
 from search_spaces.formulas.feasibility import steps
 from search_spaces.nested import walk

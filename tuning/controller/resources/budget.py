@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from results.analysis.cost import Cost, attempt_cost
 from results.records.trial import Attempt, TrialRecord
 from search_spaces.errors import UserError
-from search_spaces.spec.budget import BudgetSpec
-from search_spaces.spec.prices import PricesSpec
+from search_spaces.spec.budget import BudgetSpec, PricesSpec
 from tuning.controller.resources.placement import Placement
 
 

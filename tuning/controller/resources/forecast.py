@@ -12,8 +12,7 @@ from results.paths import Storage
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trials
 from search_spaces.errors import UserError
-from search_spaces.spec.budget import BudgetSpec
-from search_spaces.spec.prices import PricesSpec
+from search_spaces.spec.budget import BudgetSpec, PricesSpec
 from search_spaces.spec.sweep import SweepSpec
 
 

@@ -22,7 +22,7 @@ from results.storage.atomic import write_atomic
 from results.sweep_folder.folder import find_sweep
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
-from search_spaces.spec.objectives import Objective
+from search_spaces.spec.select import Objective
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.compatibility import params_in_space
 from tuning.search.findings import Finding

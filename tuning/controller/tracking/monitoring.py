@@ -15,8 +15,8 @@ from results.records.pipeline import PipelinePaths, pipeline_of
 from results.records.trial import Report, TrialRecord
 from results.tracking import Ending
 from search_spaces.errors import UserError
-from search_spaces.spec.monitoring import MonitoringSpec
 from search_spaces.spec.sweep import SweepSpec
+from search_spaces.spec.tracking import MonitoringSpec
 from tuning.controller.events import SessionStart, SweepEvents
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class Exporter(SweepEvents):
         from results.metrics.files import Target, TextFile
 
         registry = SweepCollector(self._metrics).registry()
-        storage, name = _place(paths)
+        storage, name = _registration(paths)
         if self._server is not None:
             self._server.start(registry)
             address = f"{_reachable(self._spec.monitoring.host)}:{self._server.port}"
@@ -132,7 +132,7 @@ def _server(monitoring: MonitoringSpec, paths: SweepPaths) -> MetricsServer:
         return MetricsServer(monitoring.model_copy(update={"port": 0}))
 
 
-def _place(paths: SweepPaths) -> tuple[Path, str]:
+def _registration(paths: SweepPaths) -> tuple[Path, str]:
     """The folder of entries, and the name of a sweep's: that of a stage has its pipeline's."""
     pipeline = PipelinePaths(paths.storage.root.parent)
     if not pipeline.is_pipeline:

@@ -10,6 +10,7 @@ import re
 import subprocess
 import threading
 import urllib.request
+from functools import partial
 
 from results.records.trial import TrialRecord, TrialState
 from results.tracking import Ending
@@ -99,9 +100,10 @@ class Notifier(SweepEvents):
 
     def _call(self, values: dict[str, str]) -> None:
         if self._spec.command:
-            command = [_filled(word, values) for word in self._spec.command]
+            # other braces than those of the placeholders stay
+            fill = partial(re.sub, r"\{(\w+)\}", lambda match: values.get(match[1], match[0]))
             subprocess.run(
-                command,
+                [fill(word) for word in self._spec.command],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -123,8 +125,3 @@ class Notifier(SweepEvents):
 
 
 _ENDS = {"FINISHED": "done", "KILLED": "paused or interrupted", "FAILED": "ended by an error"}
-
-
-def _filled(word: str, values: dict[str, str]) -> str:
-    """A word of the command with its placeholders filled in; other braces stay."""
-    return re.sub(r"\{(\w+)\}", lambda match: values.get(match[1], match[0]), word)

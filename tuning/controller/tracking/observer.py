@@ -13,9 +13,9 @@ from results.records.trial import Report, TrialRecord
 from results.storage.fencing import Fence
 from results.sweep_folder.folder import separate_copy
 from results.sweep_folder.lock import acquire_lock
-from results.tracking import Delivery, Ending, NullTracker, Tracker, mlflow_tracker
+from results.tracking import Delivery, Ending, Tracker, mlflow_tracker
+from results.tracking.extras import no_winner, read_winner
 from results.tracking.mlflow.database import sqlite_uri
-from results.tracking.winner import no_winner, read_winner
 from search_spaces.redaction import redact
 from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
@@ -76,7 +76,7 @@ def make_tracker(
         start_delay_s: see `TrackingClient`.
     """
     if spec.tracking.name == "none":
-        return NullTracker()
+        return Tracker()
     name = f"MLflow at {redact(tracking_uri(spec, paths))}"
     return TrackingClient(name, tracking_command(paths.root, fence), start_delay_s)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 from pathlib import Path
-from typing import Any
 
 from results.paths import SweepPaths
 from results.records.pipeline import original_of, pipeline_of, read_stages
@@ -30,7 +29,8 @@ def sweep_facts(paths: SweepPaths, spec: SweepSpec) -> SweepFacts:
     if spec.search.warm_start:
         tags["tune.warm_start"] = ", ".join(spec.search.warm_start)
     artifacts = {"sweep.yaml": redact(paths.spec.read_text(encoding="utf-8"))}
-    key, settings = read_state(paths).key, _settings(spec)
+    keep = {"search", "scheduler", "budget", "resources", "select", "seed", "metrics", "modes"}
+    key, settings = read_state(paths).key, spec.model_dump(mode="json", include=keep)
     pipeline, about = _pipeline_facts(paths), redact(_description(spec, paths))
     name = paths.name if pipeline is None else spec.name  # of a copied folder they differ
     return SweepFacts(key, name, tags, settings, artifacts, pipeline, spec.prices, about)
@@ -75,8 +75,3 @@ def _git(folder: Path, *args: str) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _settings(spec: SweepSpec) -> dict[str, Any]:
-    keep = {"search", "scheduler", "budget", "resources", "select", "seed", "metrics", "modes"}
-    return spec.model_dump(mode="json", include=keep)

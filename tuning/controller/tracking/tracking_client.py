@@ -20,7 +20,7 @@ from pathlib import Path
 
 from results.own_program import module_command
 from results.storage.fencing import Fence, Owner
-from results.tracking import Ending
+from results.tracking import Ending, Tracker
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ def tracking_command(folder: Path, fence: Fence) -> list[str]:
     return [*command, fence.token, str(fence.number)] if isinstance(fence, Owner) else command
 
 
-class TrackingClient:
+class TrackingClient(Tracker):
     """A `Tracker` in another process, which starts after the first report and again if it dies.
 
     The process reads the sweep folder itself, and gets only the ids of changed trials. A lost

@@ -12,18 +12,6 @@ from tuning.controller.commands import add_configuration, pause_session, stop_tr
 from tuning.watch.background import BackgroundSession
 
 
-def _stop(paths: SweepPaths, asked: Mapping[str, str]) -> str:
-    return stop_trials(paths, asked.get("trial") or None)
-
-
-def _pause(paths: SweepPaths, asked: Mapping[str, str]) -> str:
-    return pause_session(paths)
-
-
-def _add(paths: SweepPaths, asked: Mapping[str, str]) -> str:
-    return add_configuration(paths, asked.get("values", "").split())
-
-
 def _extend(paths: SweepPaths, asked: Mapping[str, str]) -> str:
     """`tune resume --detach`, with more trials or time; on a Ray of its own, as without --address.
 
@@ -53,9 +41,9 @@ def _checked(action: _Action) -> _Action:
 
 
 ACTIONS: Mapping[str, _Action] = {
-    "stop": _checked(_stop),
-    "pause": _checked(_pause),
-    "add": _checked(_add),
+    "stop": _checked(lambda paths, asked: stop_trials(paths, asked.get("trial") or None)),
+    "pause": _checked(lambda paths, _: pause_session(paths)),
+    "add": _checked(lambda paths, asked: add_configuration(paths, asked.get("values", "").split())),
     "extend": _checked(_extend),
 }
 """By name: what a change does with a sweep and the texts that were asked; its effect in words."""

@@ -30,7 +30,7 @@ from results.report.page import asset
 from results.sweep_folder.folder import find_trial
 from search_spaces.errors import UserError
 from tuning.watch.live.actions import ACTIONS
-from tuning.watch.live.feed import POLL_S, Feed, Source
+from tuning.watch.live.feed import POLL_S, Feed, RecordSource
 from tuning.watch.live.guard import Guard
 from tuning.watch.logs import LogTail
 
@@ -40,7 +40,9 @@ _MAX_BODY = 2**16
 _DAY_S = 86400
 
 
-def make_app(find: Callable[[], Mapping[str, Source]], token: str, *, local: bool) -> Starlette:
+def make_app(
+    find: Callable[[], Mapping[str, RecordSource]], token: str, *, local: bool
+) -> Starlette:
     """The server as an ASGI application.
 
     Args:
@@ -64,7 +66,7 @@ def make_app(find: Callable[[], Mapping[str, Source]], token: str, *, local: boo
 
 
 class _Pages:
-    def __init__(self, find: Callable[[], Mapping[str, Source]], token: str) -> None:
+    def __init__(self, find: Callable[[], Mapping[str, RecordSource]], token: str) -> None:
         self._find, self._token = find, token
         self._feeds: dict[str, Feed] = {}
 

@@ -30,7 +30,7 @@ from tuning.controller.commands import pending_commands
 from tuning.controller.resources.forecast import forecast, mean_trial_cost
 from tuning.search.importance import with_importances
 from tuning.watch.follow import RecordReader
-from tuning.watch.searched import with_search
+from tuning.watch.sweep_metadata import with_search
 
 POLL_S = 0.5
 _BUSY = 4
@@ -44,21 +44,16 @@ _KEEP_ALIVE_S = 15.0
 Publish = Callable[[str, str], None]
 
 
-class Source(Protocol):
-    """Where the records of a sweep are.
-
-    Attributes:
-        paths: of the folder that is read.
-        read_only: why the page cannot change the sweep; empty if it can.
-    """
+class RecordSource(Protocol):
+    """Where the records of a sweep are."""
 
     @property
     def paths(self) -> SweepPaths:
-        """The folder."""
+        """The folder that is read."""
 
     @property
     def read_only(self) -> str:
-        """Why not."""
+        """Why the page cannot change the sweep; empty if it can."""
 
     def refresh(self) -> None:
         """Bring the folder up to date."""
@@ -85,7 +80,7 @@ class LocalSource:
 class Snapshot:
     """The parts of the page, computed from the records; used by one thread at a time."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RecordSource) -> None:
         self._source, self._reader = source, RecordReader(source.paths)
         self._trials: dict[str, tuple[TrialRecord, list[Report]]] = {}
         self._data: SweepData | None = None
@@ -201,7 +196,7 @@ def section_json(section: PageSection, place: int) -> str:
 class Feed:
     """The parts of a sweep's page, for any number of browsers. It reads while one looks."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: RecordSource) -> None:
         self.source = source
         self._snapshot = Snapshot(source)
         self._parts: dict[str, tuple[int, str]] = {}

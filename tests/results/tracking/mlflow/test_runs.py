@@ -30,16 +30,23 @@ from results.tracking import (
     ui_command,
     ui_environment,
 )
-from results.tracking.extras import MLFLOW_NAMES, Extras, read_extras
-from results.tracking.mlflow.client import connect
-from results.tracking.mlflow.names import mlflow_name
-from results.tracking.mlflow.view import params_first, store_view
-from results.tracking.winner import read_winner
+from results.tracking.extras import MLFLOW_NAMES, Extras, read_extras, read_winner
+from results.tracking.mlflow.client import connect, mlflow_name
+from results.tracking.mlflow.pages import params_first, store_view
 from search_spaces.errors import UserError
-from search_spaces.spec.prices import PricesSpec
+from search_spaces.spec.budget import PricesSpec
 from search_spaces.spec.sweep import SweepSpec
 from tests.results.tracking.servers import failing_server, no_server
-from tests.results.tracking.tracked import WAIT_S, open_tracker, points, runs, trial, uri_of, write
+from tests.results.tracking.tracked import (
+    WAIT_S,
+    deliver,
+    open_tracker,
+    points,
+    runs,
+    trial,
+    uri_of,
+    write,
+)
 from tests.results.written import write_checkpoint
 
 SPEC = SweepSpec.model_validate(
@@ -187,9 +194,7 @@ def test_view_has_the_important_parameters_first(storage: Path, sweep: SweepPath
     names = ["width", "model.lr", "depth", "decay"]
     assert params_first(names, ["depth", "gone"]) == ["depth", "model.lr", "width", "decay"]
     write(sweep, trial(0, TrialState.COMPLETED), 1)
-    assert (
-        open_tracker(sweep, uri_of(storage), "s/view").close(Ending("KILLED", {}), WAIT_S) is None
-    )
+    deliver(sweep, uri_of(storage), "s/view")
     asked = uri_of(storage), "llm", "s/view", ["eval/loss@2"], ["optim.lr"]
     key = store_view(*asked, ascending=True)
     assert key == store_view(*asked, ascending=True)
@@ -229,9 +234,7 @@ def test_run_shows_the_trial_without_secrets(
     record = trial(2, TrialState.STOPPED)
     config = {**record.config, "url": "http://me:word@host/", "text": "has canary-7f3a in it"}
     write(sweep, record.model_copy(update={"config": config}), 1)
-    tracker = open_tracker(sweep, uri_of(storage), "s/says")
-    assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
-    run = runs(uri_of(storage), "s/says")["t0002"]
+    run = deliver(sweep, uri_of(storage), "s/says")["t0002"]
     assert run.info.start_time == 1_000_000_000_000
     assert run.info.end_time == 1_000_000_060_000
     assert run.data.tags["tune.seed"] == "2"
@@ -246,9 +249,7 @@ def test_run_shows_the_trial_without_secrets(
 def test_page_addresses_name_the_runs_and_the_metric(storage: Path, sweep: SweepPaths) -> None:
     for number in (1, 0):
         write(sweep, trial(number), 1)
-    tracker = open_tracker(sweep, uri_of(storage), "s/pages")
-    assert tracker.close(Ending("KILLED", {}), WAIT_S) is None
-    found = runs(uri_of(storage), "s/pages")
+    found = deliver(sweep, uri_of(storage), "s/pages")
     url = comparison_url("http://127.0.0.1:5000/", uri_of(storage), ["s/pages"])
     page, query = url.split("?")
     chosen, experiments = (part.split("=")[1] for part in query.split("&"))
@@ -270,9 +271,9 @@ def test_server_that_is_not_one_of_mlflow_is_named(
     server: Callable[[], AbstractContextManager[str]],
 ) -> None:
     with server() as uri:
-        with pytest.raises(UserError, match=f"^MLflow at {uri}: .*; check tracking.uri$"):
+        with pytest.raises(UserError, match=f"^MLflow at {uri} .*; check tracking.uri$"):
             comparison_url(uri, uri, ["s/pages"])
-        with pytest.raises(UserError, match=f"^MLflow at {uri}: .*; check tracking.uri$"):
+        with pytest.raises(UserError, match=f"^MLflow at {uri} .*; check tracking.uri$"):
             experiment_url(uri, uri, "llm")
 
 

@@ -22,11 +22,6 @@ from trainables.causal_lm.trainable import CausalLM
 TINY = EXAMPLES["causal_lm"].config
 
 
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("cache")
-
-
 def gradients(loss: torch.Tensor, model: torch.nn.Module) -> list[torch.Tensor]:
     return list(torch.autograd.grad(loss, list(model.parameters())))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cli.conftest import Tune
-from tuning.cli.look.curve import draw
+from tuning.cli.look.drawing import draw
 
 
 def test_curve_of_a_falling_line() -> None:
