@@ -10,7 +10,7 @@ from pathlib import Path
 from results.checkpoints.streaming_hash import hash_file
 from results.export.format import Format
 from results.export.verify import Verification
-from results.lineage import Ancestor, DataSet, TrainedModel
+from results.models.lineage import Ancestor, DataSet, TrainedModel
 from search_spaces.redaction import redacted
 
 CARD = "README.md"

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from results.averaging.soup import read_soup
-from results.lineage import sources_in
+from results.models.origins import origins_in
+from results.models.stages import StageRecord, read_stages, stage_state
 from results.paths import SweepPaths
-from results.records.pipeline import PipelinePaths, StageRecord, read_stages, stage_state
+from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_trials
 from search_spaces.pipeline.graph import dependencies, named_stages
@@ -214,7 +215,7 @@ def _taken(
 def _taken_by_sweep(sweep: SweepPaths) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
     spec, found = read_spec(sweep), dict[str, tuple[dict[str, None], dict[str, None]]]()
     choices = [list(d.categories) for d in spec.domains().values() if d.is_categorical]
-    for _, path, source in sources_in([spec.fixed, choices]):
+    for _, path, source in origins_in([spec.fixed, choices]):
         models, files = found.setdefault(source.folder.name, ({}, {}))
         if source.model:
             models[source.model] = None

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from results.models.stages import StageRecords, original_of, write_stages
 from results.paths import SweepPaths
-from results.records.pipeline import PipelinePaths, StageRecords, original_of, write_stages
+from results.records.pipeline import PipelinePaths
 from tuning.controller.sweep_dir.folder import SweepState, read_state, separate_copy, write_state
 from tuning.controller.sweep_dir.trust import is_trusted
 

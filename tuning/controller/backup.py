@@ -15,8 +15,9 @@ from results.backup.base import Backup, SavedRun, open_target, read_backup
 from results.backup.fetch import fetch_backup
 from results.backup.take import Sent, prune_backups, take_backup
 from results.checkpoints.retention import Retention
+from results.models.stages import read_stages
 from results.paths import SweepPaths
-from results.records.pipeline import PipelinePaths, read_stages
+from results.records.pipeline import PipelinePaths
 from results.records.record_log import log_current
 from results.records.spec_file import read_spec
 from results.storage.object_store import ObjectStore, explain_storage_error

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from results.records.pipeline import PipelinePaths, original_of, read_stages
+from results.models.stages import original_of, read_stages
+from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
 from results.report.pipeline_data import PipelineData, read_pipeline_data
 from results.storage.fencing import Fence
@@ -11,8 +12,8 @@ from search_spaces.pipeline.loading import LoadedPipeline, load_pipeline
 from search_spaces.redaction import redact
 from tuning.controller.sweep_dir.folder import read_state
 from tuning.controller.tracking.observer import artifact_root, experiment_of, tracking_uri
-from tuning.pipelines.base import Say
-from tuning.pipelines.winners import winners_by_later_stages
+from tuning.pipelines.base import Notify
+from tuning.pipelines.models import winners_by_later_stages
 
 
 def read_data(paths: PipelinePaths, *, driven: bool) -> PipelineData:
@@ -22,8 +23,7 @@ def read_data(paths: PipelinePaths, *, driven: bool) -> PipelineData:
         driven: whether a driver runs it now.
     """
     chosen = winners_by_later_stages(load_pipeline(paths.spec), paths)
-    trials = {name: one.trial for name, one in chosen.items()}
-    return read_pipeline_data(paths, driven=driven, chosen=trials)
+    return read_pipeline_data(paths, driven=driven, chosen=chosen)
 
 
 Stores = dict[tuple[str, str], list[str]]
@@ -72,7 +72,7 @@ def deliver_pipeline(paths: PipelinePaths, fence: Fence) -> str | None:
     return None
 
 
-def track_pipeline(paths: PipelinePaths, fence: Fence, say: Say) -> None:
-    """Deliver at the end of a session, and say what has to be delivered later."""
+def track_pipeline(paths: PipelinePaths, fence: Fence, notify: Notify) -> None:
+    """Deliver at the end of a session, and tell what has to be delivered later."""
     if problem := deliver_pipeline(paths, fence):
-        say(f"not in MLflow yet ({problem}); later: tune sync {paths.name}")
+        notify(f"not in MLflow yet ({problem}); later: tune sync {paths.name}")

@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from results.models.stages import original_of, read_stages
 from results.paths import SweepPaths
-from results.records.pipeline import original_of, pipeline_of, read_stages
+from results.records.pipeline import pipeline_of
 from results.tracking import PipelineFacts, SweepFacts
 from search_spaces.redaction import redact
 from search_spaces.spec.sweep import SweepSpec
