@@ -10,6 +10,7 @@ from typing import Any
 from results.averaging.soup import read_soup
 from results.models.origins import origins_in
 from results.models.stages import StageRecord, read_stages, stage_state
+from results.models.winners import winners_by_later_stages
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
@@ -94,21 +95,19 @@ class PipelineData:
     stages: tuple[StageLine, ...]
 
 
-def read_pipeline_data(
-    paths: PipelinePaths, *, driven: bool, chosen: Mapping[str, str]
-) -> PipelineData:
+def read_pipeline_data(paths: PipelinePaths, *, driven: bool) -> PipelineData:
     """Read the folder of a pipeline.
 
     Args:
         driven: whether a driver runs it now.
-        chosen: stage → its winner by `choose_by`, of the stages that have one.
 
     Raises:
         UserError: a record is damaged.
     """
     pipeline, records = load_pipeline(paths.spec), read_stages(paths).stages
+    winners = winners_by_later_stages(pipeline, paths)
     lines = (
-        _line(paths, pipeline, pipeline.stages[name], records.get(name), driven, chosen)
+        _line(paths, pipeline, pipeline.stages[name], records.get(name), driven, winners.get(name))
         for name in pipeline.order
     )
     return PipelineData(paths.name, pipeline.head.description or "", tuple(lines))
@@ -120,7 +119,7 @@ def _line(
     stage: Stage,
     record: StageRecord | None,
     driven: bool,
-    chosen: Mapping[str, str],
+    winner: str | None,
 ) -> StageLine:
     sweep = paths.sweep(stage.name) if paths.sweep(stage.name).is_sweep else None
     result = dict(record.result) if record else {}
@@ -128,8 +127,8 @@ def _line(
     measured = {k: v for k, v in result.items() if isinstance(v, float)}
     inside = f"{paths.stages.root}/"
     words = [f"{k} {str(v).removeprefix(inside)}" for k, v in result.items() if k not in measured]
-    if stage.name in chosen:
-        words.append(f"{chosen[stage.name]} by {getattr(stage, 'choose_by', '')}")
+    if winner:
+        words.append(f"{winner} by {getattr(stage, 'choose_by', '')}")
     put_out = next((result[key] for key in ("winner", "soup") if key in result), "")
     return StageLine(
         name=stage.name,
@@ -146,7 +145,7 @@ def _line(
         cost=cost,
         trials=len(read_trials(sweep)) if sweep else None,
         metrics=measured,
-        model=chosen.get(stage.name, str(put_out)),
+        model=winner or str(put_out),
         put_out=", ".join(words),
         folder=paths.stage(stage.name),
         sweep=sweep,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from results.models.winners import ORIGIN
 from search_spaces.errors import UserError, first_few, suggest
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import KeyPath, flattened
@@ -26,7 +27,7 @@ from trainables.registry import resolve
 from tuning.controller.preflight.checks import preflight
 from tuning.evaluation.average import method_of
 from tuning.evaluation.export_model import check_formats
-from tuning.pipelines.models import ORIGIN, with_inputs
+from tuning.pipelines.models import with_inputs
 
 Samples = dict[str, tuple[LoadedSweep, list[dict[str, Any]]]]
 """The sweep of each train stage, as it is going to run, and configurations of it."""

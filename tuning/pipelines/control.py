@@ -79,15 +79,12 @@ class PipelineCommands:
     def _watch(self) -> None:
         while not self._ended.wait(POLL_S):
             with suppress(OSError):  # storage that fails for a moment
-                self._carry_out()
-
-    def _carry_out(self) -> None:
-        for command in pending_commands(self._inbox):
-            self.stopped = self.stopped or command.do == "stop"
-            self._inbox.command(command.id).unlink(missing_ok=True)
-            if command.do == "pause":
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        for name in {*self.running} - self._sent if self.stopped else ():
-            if current_driver((sweep := self._paths.sweep(name)).lock):
-                send(sweep, "stop")
-                self._sent.add(name)
+                for command in pending_commands(self._inbox):
+                    self.stopped = self.stopped or command.do == "stop"
+                    self._inbox.command(command.id).unlink(missing_ok=True)
+                    if command.do == "pause":
+                        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                for name in {*self.running} - self._sent if self.stopped else ():
+                    if current_driver((sweep := self._paths.sweep(name)).lock):
+                        send(sweep, "stop")
+                        self._sent.add(name)

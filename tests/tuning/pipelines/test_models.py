@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from results.models.stages import read_stages
+from results.models.winners import winner_of
 from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_trial, read_trials
@@ -20,7 +21,7 @@ from tests.tuning.pipelines import small
 from tests.tuning.pipelines.small import FILE
 from tuning.pipelines.base import StageContext, run_stage
 from tuning.pipelines.capacity import limit_budget
-from tuning.pipelines.models import init_models, winner_of
+from tuning.pipelines.models import init_models
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 

@@ -69,11 +69,11 @@ def plan_pipeline(
 def show_pipeline(paths: PipelinePaths, console: Console) -> None:
     """Print the stages of a pipeline: which are complete, and what each put out."""
     from results.models.stages import read_stages, stage_state
+    from results.models.winners import winners_by_later_stages
     from search_spaces.pipeline.graph import dependencies
     from search_spaces.pipeline.loading import load_pipeline
     from tuning.controller.sweep_dir.folder import pipeline_argument
     from tuning.controller.sweep_dir.lock import current_driver
-    from tuning.pipelines.models import winners_by_later_stages
 
     pipeline, records = load_pipeline(paths.spec), read_stages(paths).stages
     driver, chosen = current_driver(paths.lock), winners_by_later_stages(pipeline, paths)

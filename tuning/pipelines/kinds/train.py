@@ -10,6 +10,7 @@ from results.analysis.cost import total_cost
 from results.analysis.selection import select_winner
 from results.checkpoints.commit import newest_intact
 from results.models.ref import checkpoint_ref
+from results.models.winners import winner_of
 from results.records.spec_file import read_spec
 from results.records.trial import read_trial, read_trials
 from search_spaces.loading.sweep_file import LoadedSweep
@@ -20,7 +21,7 @@ from tuning import api
 from tuning.evaluation.export_model import export_selected
 from tuning.pipelines.base import Session, StageContext, StageOutput, StageStopped
 from tuning.pipelines.capacity import limit_budget
-from tuning.pipelines.models import models_of, winner_of, with_inputs
+from tuning.pipelines.models import models_of, with_inputs
 
 
 def run(stage: TrainStage, context: StageContext) -> StageOutput:
