@@ -130,10 +130,13 @@ def _line(
     if winner:
         words.append(f"{winner} by {getattr(stage, 'choose_by', '')}")
     put_out = next((result[key] for key in ("winner", "soup") if key in result), "")
+    runs: Any = next((v for k in ("source", "method", "to") if (v := getattr(stage, k, None))), "")
+    if stage.name in pipeline.sweeps:
+        runs = pipeline.sweeps[stage.name].spec.trainable
     return StageLine(
         name=stage.name,
         kind=stage.kind,
-        runs=_runs(pipeline, stage),
+        runs=", ".join(runs) if isinstance(runs, list) else runs,
         state=stage_state(record, driven=driven),
         key=record.key if record else "",
         settings=stage.model_dump(mode="json", exclude={"name", "kind"}, exclude_none=True),
@@ -150,15 +153,6 @@ def _line(
         folder=paths.stage(stage.name),
         sweep=sweep,
     )
-
-
-def _runs(pipeline: LoadedPipeline, stage: Stage) -> str:
-    if stage.name in pipeline.sweeps:
-        return pipeline.sweeps[stage.name].spec.trainable
-    for key in ("source", "method", "to"):
-        if (value := getattr(stage, key, None)) is not None:
-            return ", ".join(value) if isinstance(value, list) else str(value)
-    return ""
 
 
 def _flows(

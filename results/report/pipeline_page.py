@@ -11,7 +11,7 @@ from urllib.parse import quote
 from markupsafe import Markup
 
 from results.report.page import PageSection, number, template, unit_for, write_page
-from results.report.pipeline_data import PipelineData, StageLine
+from results.report.pipeline_data import PipelineData
 
 _ROWS = 5
 """Rows of the grid for each stage: four for its box, one for the gap below."""
@@ -54,17 +54,16 @@ def _table(data: PipelineData) -> PageSection:
     keys = ("seconds", "trials", *_PRICES)
     seconds, trials, *sums = (sum(getattr(s, key) or 0 for s in data.stages) for key in keys)
     total = ["in all", "", "", _time(seconds), *map(_amount, sums), str(trials), ""]
-    rows = [*map(_row, data.stages), total]
+    rows = []
+    for line in data.stages:
+        metrics = ", ".join(f"{name} {number(value)}" for name, value in line.metrics.items())
+        spent = [_amount(getattr(line, key)) for key in _PRICES]
+        count = "" if line.trials is None else str(line.trials)
+        rows.append([line.name, line.kind, line.state, _time(line.seconds), *spent, count, metrics])
+    rows.append(total)
     used = [index for index in range(len(_HEADER)) if any(row[index] for row in rows)]
     shown = [[row[index] for index in used] for row in rows]
     return PageSection("Cost and metrics", header=[_HEADER[i] for i in used], rows=shown)
-
-
-def _row(line: StageLine) -> list[str]:
-    trials = "" if line.trials is None else str(line.trials)
-    spent = [_amount(getattr(line, key)) for key in _PRICES]
-    metrics = ", ".join(f"{name} {number(value)}" for name, value in line.metrics.items())
-    return [line.name, line.kind, line.state, _time(line.seconds), *spent, trials, metrics]
 
 
 def _amount(value: float) -> str:
@@ -88,25 +87,21 @@ def _graph(data: PipelineData, target: Path) -> Markup:
         if line.sweep is not None and line.sweep.report.is_file():
             path = os.path.relpath(line.sweep.report, target.parent)
             link = quote(Path(path).as_posix())
+        trials = "" if line.trials is None else f"{line.trials} trials"
+        units = zip(_PRICES, ("{} CPU-hours", "{} GPU-hours", "cost {}"), strict=True)
+        spent = [text.format(_amount(v)) for key, text in units if (v := getattr(line, key))]
         box = {
             "line": line,
             "row": _ROWS * index + 1,
             "flows": [f for f in line.flows if f.what],
             "follows": index > 0 and names[index - 1] in [f.source for f in line.flows],
-            "facts": _facts(line),
+            "facts": [part for part in (trials, _time(line.seconds), *spent) if part],
             "share": 100 * (line.seconds or 0.0) / whole,
             "link": link,
         }
         boxes.append(box)
     lanes = max((arc.lane for arc in arcs), default=0)
     return Markup(template("pipeline.html").render(boxes=boxes, arcs=arcs, lanes=lanes))
-
-
-def _facts(line: StageLine) -> list[str]:
-    trials = "" if line.trials is None else f"{line.trials} trials"
-    units = zip(_PRICES, ("{} CPU-hours", "{} GPU-hours", "cost {}"), strict=True)
-    spent = [text.format(_amount(v)) for key, text in units if (v := getattr(line, key))]
-    return [part for part in (trials, _time(line.seconds), *spent) if part]
 
 
 def arcs_of(sources: Mapping[str, list[str]]) -> Iterator[Arc]:

@@ -137,7 +137,12 @@ def sections(data: SweepData) -> Iterator[PageSection]:
     yield _confirmation(data)
     yield _cost(data)
     yield PageSection("Where the time goes", phases_notes(data), phases_figure(data))
-    yield _failed(data)
+    rows = [
+        [f.name, str(f.attempts), first_few(f.trials), ", ".join(f.remedies) or "-", f.example]
+        for f in failure_classes([e.record for e in data.summaries])
+    ]
+    header = ["class", "attempts", "trials", "treated as", "for example"]
+    yield PageSection("Failures", header=header, rows=rows)
     yield _table(data)
     rows = [
         [time.strftime("%m-%d %H:%M:%S", time.localtime(event.time)), event.trial, event.text]
@@ -200,15 +205,6 @@ def _cost(data: SweepData) -> PageSection:
     if (cpu, gpu) != ("0", "0"):
         notes.append(f"CPU-{unit.name}: {cpu}; GPU-{unit.name}: {gpu}.")
     return PageSection("Time and cost", notes, figures.costs(data) if spent else None)
-
-
-def _failed(data: SweepData) -> PageSection:
-    rows = [
-        [f.name, str(f.attempts), first_few(f.trials), ", ".join(f.remedies) or "-", f.example]
-        for f in failure_classes([e.record for e in data.summaries])
-    ]
-    header = ["class", "attempts", "trials", "treated as", "for example"]
-    return PageSection("Failures", header=header, rows=rows)
 
 
 def _table(data: SweepData) -> PageSection:

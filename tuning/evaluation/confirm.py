@@ -113,14 +113,16 @@ class Confirmer:
     def _confirmed(
         self, line: TrialSummary, selection: Sequence[_Values], test: Sequence[_Values]
     ) -> ConfirmedTrial:
-        series = {
-            name: Remeasurement(
-                search=_value(line, name, self._spec.metric),
+        series = {}
+        for name in self._modes:  # the search ranked by the mean, if it ran under several seeds
+            ranked = line.value if line.mean is None else line.mean
+            search = ranked if name == self._spec.metric else line.values.get(name)
+            assert search is not None, "trials without a value are not ranked"
+            series[name] = Remeasurement(
+                search=search,
                 selection=tuple(values[name] for values in selection),
                 test=tuple(values[name] for values in test),
             )
-            for name in self._modes
-        }
         return ConfirmedTrial(trial=line.record.id, series=series)
 
     def _confirmation(
@@ -134,15 +136,6 @@ class Confirmer:
             weights=self._select.weights,
             judged=self.can_evaluate,
         )
-
-
-def _value(line: TrialSummary, name: str, first: str) -> float:
-    """The value by which the search ranked the trial: the mean if it ran under several seeds."""
-    if name == first and line.mean is not None:
-        return line.mean
-    value = line.value if name == first else line.values.get(name)
-    assert value is not None, "trials without a value are not ranked"
-    return value
 
 
 def _words(values: Mapping[str, float]) -> str:

@@ -152,7 +152,7 @@ def _select_soup(
     record = read_trial(paths.trial(soup.trial_id))
     method = f"average of weights: {soup.method}, {soup.options or 'no options'}"
     return SelectedModel(
-        soup_ref(paths, folder, soup),
+        soup_ref(paths, folder, soup, spec.metric),
         paths,
         spec,
         trainable,
@@ -165,8 +165,8 @@ def _select_soup(
     )
 
 
-def soup_ref(paths: SweepPaths, folder: Path, soup: Soup) -> ModelRef:
-    """The model of a soup.
+def soup_ref(paths: SweepPaths, folder: Path, soup: Soup, metric: str) -> ModelRef:
+    """The model of a soup; `metric` is that of its sweep.
 
     Raises:
         UserError: its files are damaged.
@@ -176,7 +176,7 @@ def soup_ref(paths: SweepPaths, folder: Path, soup: Soup) -> ModelRef:
     except CheckpointError as e:
         raise UserError(str(e)) from e
     parameters = flattened(read_trial(paths.trial(soup.trial_id)).config)
-    metrics = {soup.metric: soup.scores[soup.method].mean}
+    metrics = {metric: soup.scores[soup.method].mean}
     return ModelRef("soup", str(folder), folder.name, digest, parameters, metrics, soup.members)
 
 

@@ -42,16 +42,14 @@ class CapacityCheck:
             return True
         try:
             left_of_budget(pipeline, self._context.paths, name, others)
-            return fit_together([w for n in (name, *others) for w in self._workers(n)], self._nodes)
+            workers: list[Amount] = []
+            for one in (name, *others):
+                placement = compute_placement(pipeline.sweeps[one].spec.resources, self._nodes)
+                each = placement.allocation(1)
+                workers += [(each.cpus, each.gpus)] * sum(placement.workers_per_trial)
+            return fit_together(workers, self._nodes)
         except UserError:  # it says so when it runs alone
             return False
-
-    def _workers(self, name: str) -> list[Amount]:
-        """What each worker of a sweep holds."""
-        resources = self._context.pipeline.sweeps[name].spec.resources
-        placement = compute_placement(resources, self._nodes)
-        one = placement.allocation(1)
-        return [(one.cpus, one.gpus)] * sum(placement.workers_per_trial)
 
     @cached_property
     def _nodes(self) -> Sequence[Node]:

@@ -36,7 +36,9 @@ def average(stage: AverageStage, context: StageContext) -> StageOutput:
     soup, folder = average_models(paths, spec, choice, AverageOptions(method), stage.name)
     context.notify(f"soup {folder.name}: {', '.join(soup.members)}")
     score = {spec.metric: soup.scores[soup.method].mean}
-    return StageOutput({"soup": folder.name, **score}, (soup_ref(paths, folder, soup),))
+    return StageOutput(
+        {"soup": folder.name, **score}, (soup_ref(paths, folder, soup, spec.metric),)
+    )
 
 
 def confirm(stage: ConfirmStage, context: StageContext) -> StageOutput:

@@ -18,7 +18,7 @@ from search_spaces.nested import flattened
 from search_spaces.pipeline.references import model_reference
 from search_spaces.pipeline.stages import TrainStage
 from tuning import api
-from tuning.evaluation.export_model import export_selected
+from tuning.evaluation.export_model import export_ref, export_selected
 from tuning.pipelines.base import Session, StageContext, StageOutput, StageStopped
 from tuning.pipelines.capacity import limit_budget
 from tuning.pipelines.models import models_of, with_inputs
@@ -29,9 +29,12 @@ def run(stage: TrainStage, context: StageContext) -> StageOutput:
     paths, address = context.paths.sweep(stage.name), context.address
     session: Session
     if paths.is_sweep:
-        session = partial(
-            api.resume, str(paths.root), overrides=_changes(stage, context), address=address
-        )
+        # what has changed in the file and does not change the models of a sweep that has begun
+        wanted, changes = context.pipeline.sweeps[stage.name].spec.monitoring, list[str]()
+        if read_spec(paths).monitoring != wanted:
+            values = wanted.model_dump(mode="json", exclude_defaults=True)
+            changes.append(f"monitoring={json.dumps(values)}")
+        session = partial(api.resume, str(paths.root), overrides=changes, address=address)
     else:
         shutil.rmtree(paths.root, ignore_errors=True)  # a kill while the folder was made
         storage, sweep = str(paths.storage.root), _sweep(stage, context)
@@ -52,21 +55,14 @@ def run(stage: TrainStage, context: StageContext) -> StageOutput:
     return StageOutput({"winner": line.record.id, **value, **hours, **priced}, models)
 
 
-def _changes(stage: TrainStage, context: StageContext) -> list[str]:
-    """What has changed in the file and does not change the models of a sweep that has begun."""
-    wanted = context.pipeline.sweeps[stage.name].spec.monitoring
-    if read_spec(context.paths.sweep(stage.name)).monitoring == wanted:
-        return []
-    return [f"monitoring={json.dumps(wanted.model_dump(mode='json', exclude_defaults=True))}"]
-
-
 def _sweep(stage: TrainStage, context: StageContext) -> LoadedSweep:
     """The sweep with the models, tied values and folders of other stages, and what is left."""
     records, model = context.records, model_reference(stage.init)
     inputs = records[stage.name].inputs
     if not all(one.folder.is_dir() for one in inputs):
         for picked in models_of(stage.init or "", context):
-            export_selected(picked, "hf", verify=False, force=True)
+            if not export_ref(picked, "hf").folder.is_dir():
+                export_selected(picked, "hf", verify=False, force=True)
     begin = {one.path: one.parameters for one in inputs}
     if stage.init and model is None:
         begin = {stage.init: {}}
