@@ -47,7 +47,7 @@ class StageProcess:
         os.close(write)
         self._lines = threading.Thread(target=self._show, daemon=True)
         self._lines.start()
-        threading.Thread(target=lambda: (self._process.wait(), on_end()), daemon=True).start()
+        threading.Thread(target=self._wait_for_end, args=(on_end,), daemon=True).start()
 
     @property
     def is_alive(self) -> bool:
@@ -85,6 +85,10 @@ class StageProcess:
             return UserError(*problems)
         killed = f"the process of stage {self._name} ended with code {code}"
         return StageStopped(answer.get("stopped", killed), answer.get("code", 1))
+
+    def _wait_for_end(self, on_end: Callable[[], None]) -> None:
+        self._process.wait()
+        on_end()
 
     def _show(self) -> None:
         assert self._process.stdout is not None
