@@ -21,7 +21,8 @@ import time
 from pathlib import Path
 
 from results.analysis.selection import rank_candidates
-from results.records.pipeline import PipelinePaths, read_stages
+from results.models.stages import read_stages
+from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_trials
 

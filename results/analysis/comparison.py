@@ -97,7 +97,12 @@ def _read(paths: SweepPaths, name: str) -> SweepSummary:
     trials = list(read_trials_with_reports(paths))
     reports = [report for _, of_trial in trials for report in of_trial]
     newest = max((r.time for r in reports), default=0.0)
-    records = [_until(record, newest) for record, _ in trials]
+    records = []
+    for record, _ in trials:  # an attempt without an end: its driver may have been killed
+        ends = [a.ended or max(a.started, newest) for a in record.attempts]
+        pairs = zip(record.attempts, ends, strict=True)
+        attempts = tuple(a.model_copy(update={"ended": end}) for a, end in pairs)
+        records.append(record.model_copy(update={"attempts": attempts}))
     best, front = None, 1
     with suppress(UserError):  # no trial has a value
         best = select_winner(paths, spec, trials).line
@@ -114,26 +119,19 @@ def _read(paths: SweepPaths, name: str) -> SweepSummary:
     )
 
 
-def _until(record: TrialRecord, newest: float) -> TrialRecord:
-    """The record with the end of an attempt that has none: its driver may have been killed."""
-    ended = [
-        a if a.ended else a.model_copy(update={"ended": max(a.started, newest)})
-        for a in record.attempts
-    ]
-    return record.model_copy(update={"attempts": tuple(ended)})
-
-
 def progress(
     records: Sequence[TrialRecord], reports: Sequence[Report], spec: SweepSpec
 ) -> Progress:
     """The best reported value over the worker-seconds spent, for all trials together."""
+    import numpy as np
+
     times, spent = _spending(records)
     least, points = math.inf, []
     for report in sorted(reports, key=lambda r: r.time):
         value = report.metrics.get(spec.metric, math.nan)
         if cost(value, spec.mode) < least:  # False for a NaN
             least = cost(value, spec.mode)
-            points.append((_interpolate(times, spent, report.time), value))
+            points.append((float(np.interp(report.time, times, spent)), value))
     return points
 
 
@@ -147,11 +145,3 @@ def _spending(records: Sequence[TrialRecord]) -> tuple[list[float], list[float]]
         times.append(time)
         running += change
     return times, spent
-
-
-def _interpolate(times: list[float], spent: list[float], time: float) -> float:
-    right = bisect.bisect_right(times, time)
-    if right == len(times):
-        return spent[-1]
-    share = (time - times[right - 1]) / (times[right] - times[right - 1])
-    return spent[right - 1] + share * (spent[right] - spent[right - 1])

@@ -102,16 +102,13 @@ def cost_shares(records: Iterable[TrialRecord], prices: PricesSpec | None = None
     shares = dict.fromkeys(("useful", *WASTED), Cost())
     for record in records:
         for attempt in record.attempts:
-            shares[_share(record, attempt)] += attempt_cost(attempt, prices)
+            why = "stopped" if record.state is TrialState.STOPPED else "useful"
+            if attempt.cause is Cause.PREEMPTION:
+                why = "preempted"
+            elif attempt.error is not None or record.state is TrialState.FAILED:
+                why = "failed"
+            shares[why] += attempt_cost(attempt, prices)
     return CostShares(**shares)
-
-
-def _share(record: TrialRecord, attempt: Attempt) -> str:
-    if attempt.cause is Cause.PREEMPTION:
-        return "preempted"
-    if attempt.error is not None or record.state is TrialState.FAILED:
-        return "failed"
-    return "stopped" if record.state is TrialState.STOPPED else "useful"
 
 
 def _hours(hours: float) -> str:

@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.paths import SweepPaths
@@ -80,7 +80,13 @@ def trials_frame(lines: Sequence[TrialSummary], spec: SweepSpec) -> pd.DataFrame
 
     names = list(dict.fromkeys(name for line in lines for name in line.record.params))
     others = [o.metric for o in spec.objectives[1:]]
-    rows = [_row(line, others, names) for line in lines]
+    rows = []
+    for line in lines:
+        record = line.record
+        state = [record.id, record.state.value, line.value, line.best_value, line.step]
+        spent = [round(record.seconds, 3), len(record.attempts), record.reason]
+        more = [*(line.values.get(n) for n in others), *(record.params.get(n) for n in names)]
+        rows.append([*state, *spent, *more])
     values = [f"value.{name}" for name in others]
     frame = pd.DataFrame(rows, columns=[*_TRIAL, *values, *(f"params.{n}" for n in names)])
     return frame.astype(dict.fromkeys(["value", "best_value", *values], "float64"))
@@ -127,11 +133,3 @@ def write_parquet(paths: SweepPaths, frame: pd.DataFrame) -> None:
     buffer = io.BytesIO()
     plain.to_parquet(buffer, index=False)
     write_atomic(paths.leaderboard, buffer.getvalue())
-
-
-def _row(line: TrialSummary, others: Sequence[str], names: Sequence[str]) -> list[Any]:
-    record = line.record
-    fixed = [record.id, record.state.value, line.value, line.best_value, line.step]
-    spent = [round(record.seconds, 3), len(record.attempts), record.reason]
-    values = [line.values.get(name) for name in others]
-    return [*fixed, *spent, *values, *(record.params.get(name) for name in names)]

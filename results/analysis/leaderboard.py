@@ -87,11 +87,15 @@ def rank_trials(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
     Configurations with several seeds are compared by their mean. Their trials stay together, best
     seed first. A configuration counts as failed, or as violating a constraint, if one seed does.
     """
-    ranked = [_with_mean(group) for group in group_by_configuration(lines)]
+    ranked = []
+    for group in group_by_configuration(lines):
+        values = [line.value for line in group if line.value is not None]
+        if len(group) > 1 and values:
+            average, half, seeds = mean(values), half_width(values), len(values)
+            group = [replace(e, mean=average, half_width=half, seeds=seeds) for e in group]
+        ranked.append(group)
     ranked.sort(key=lambda group: min(_rank(line, group, mode) for line in group))
-    return [
-        line for group in ranked for line in sorted(group, key=lambda e: _rank_in_group(e, mode))
-    ]
+    return [line for group in ranked for line in sorted(group, key=lambda e: _seed_rank(e, mode))]
 
 
 def group_by_configuration(lines: Iterable[TrialSummary]) -> list[list[TrialSummary]]:
@@ -102,18 +106,15 @@ def group_by_configuration(lines: Iterable[TrialSummary]) -> list[list[TrialSumm
     return list(groups.values())
 
 
+def one_per_configuration(lines: Iterable[TrialSummary]) -> list[TrialSummary]:
+    """The first trial of each configuration, in the order given."""
+    return [group[0] for group in group_by_configuration(lines)]
+
+
 def best_of(lines: Sequence[TrialSummary], metric: str, mode: str) -> float | None:
     """The best of the newest values of a metric, over the eligible trials; None without any."""
     known = [e.values.get(metric, math.nan) for e in lines if e.record.eligible]
     return min((v for v in known if math.isfinite(v)), key=lambda v: cost(v, mode), default=None)
-
-
-def _with_mean(group: list[TrialSummary]) -> list[TrialSummary]:
-    values = [line.value for line in group if line.value is not None]
-    if len(group) < 2 or not values:
-        return group
-    average, half = mean(values), half_width(values)
-    return [replace(e, mean=average, half_width=half, seeds=len(values)) for e in group]
 
 
 def _rank(
@@ -127,6 +128,6 @@ def _rank(
     return line.value is None, failed, violated_constraints, rank, line.record.id
 
 
-def _rank_in_group(line: TrialSummary, mode: str) -> tuple[bool, bool, float, str]:
+def _seed_rank(line: TrialSummary, mode: str) -> tuple[bool, bool, float, str]:
     rank = 0.0 if line.value is None else cost(line.value, mode)
     return line.value is None, not line.record.eligible, rank, line.record.id

@@ -29,14 +29,12 @@ def with_violations(
     for report in reports():
         newest |= report.metrics
     amounts = violations(constraints, newest)
-    broken = [_describe(text, newest) for text, amount in amounts.items() if amount > 0]
-    reason = "; ".join([record.reason, *broken])
-    return record.model_copy(update={"violations": amounts, "reason": reason})
-
-
-def _describe(text: str, newest: dict[str, float]) -> str:
-    names = parse(text).names
-    for name in names:
-        if name not in newest:
-            return f"never reported {name}{suggest(name, newest)}, for {text}"
-    return f"breaks {text} ({', '.join(f'{name} {newest[name]:.4g}' for name in names)})"
+    reasons = [record.reason]
+    for text in (text for text, amount in amounts.items() if amount > 0):
+        names = parse(text).names
+        if missing := next((name for name in names if name not in newest), None):
+            reasons.append(f"never reported {missing}{suggest(missing, newest)}, for {text}")
+        else:
+            values = ", ".join(f"{name} {newest[name]:.4g}" for name in names)
+            reasons.append(f"breaks {text} ({values})")
+    return record.model_copy(update={"violations": amounts, "reason": "; ".join(reasons)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from operator import le
 
 from results.analysis.numbers import comparable
 
@@ -70,10 +71,12 @@ def scalar_merits(scores: Sequence[Sequence[float]]) -> list[float]:
 
 def non_dominated(points: Sequence[Point], modes: Mapping[str, str]) -> list[int]:
     """Indices of the non-dominated points."""
-    costs = [[cost(p[name], mode) for name, mode in modes.items()] for p in points]
-    return [
-        i for i, mine in enumerate(costs) if not any(_dominates(other, mine) for other in costs)
-    ]
+    costs = [tuple(cost(p[name], mode) for name, mode in modes.items()) for p in points]
+
+    def dominated(mine: tuple[float, ...]) -> bool:
+        return any(other != mine and all(map(le, other, mine)) for other in costs)
+
+    return [i for i, mine in enumerate(costs) if not dominated(mine)]
 
 
 def rank_front(
@@ -107,11 +110,6 @@ def _scaled(point: Point, among: Sequence[Point], modes: Mapping[str, str]) -> d
         spread = (max(costs) - min(costs)) or 1.0
         scaled[name] = (cost(comparable(point[name]), mode) - min(costs)) / spread
     return scaled
-
-
-def _dominates(one: Sequence[float], other: Sequence[float]) -> bool:
-    pairs = list(zip(one, other, strict=True))
-    return all(a <= b for a, b in pairs) and any(a < b for a, b in pairs)
 
 
 def cost(value: float, mode: str) -> float:

@@ -7,8 +7,9 @@ for this purpose.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
@@ -128,7 +129,10 @@ def rank_candidates(
         )
     if len(objectives) == 1:
         return rank_trials(found, spec.mode)
-    return _by_rule(found, objectives, select)
+    groups = group_by_configuration(found)  # several seeds by their mean
+    points = [{n: mean([e.values[n] for e in group]) for n in objectives} for group in groups]
+    ordered = rank_front(points, objectives, select.rule, select.weights)
+    return [line for i in ordered for line in groups[i]]
 
 
 def winner_by_rule(
@@ -188,11 +192,30 @@ def _value(reports: Sequence[Report], name: str, mode: str, select: SelectSpec) 
     return values[-1] if select.at == "last" else smoothed(finite, select.smoothing)
 
 
-def _by_rule(
-    found: Sequence[TrialSummary], modes: Mapping[str, str], select: SelectSpec
-) -> list[TrialSummary]:
-    """Trials whose configurations are on the front, best first; several seeds by their mean."""
-    groups = group_by_configuration(found)
-    points = [{name: mean([e.values[name] for e in group]) for name in modes} for group in groups]
-    ordered = rank_front(points, modes, select.rule, select.weights)
-    return [line for i in ordered for line in groups[i]]
+def describe_winner(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> dict[str, Any]:
+    """The winner as plain data: trial, values, configuration, checkpoint, and why it won."""
+    line = choice.line
+    checkpoint = paths.trial(line.record.id).newest_checkpoint()
+    names = selection_objectives(spec, spec.select)
+    described: dict[str, Any] = {
+        "sweep": paths.name,
+        "trial": line.record.id,
+        "metric": spec.metric,
+        "mode": spec.mode,
+        "value": line.value,
+        "values": {name: line.values.get(name) for name in (spec.metric, *names)}
+        | {spec.metric: line.value},
+        "step": line.step,
+        "why": choice.why,
+        "confirmed": choice.confirmed,
+        "params": line.record.params,
+        "config": line.record.config,
+        "seed": line.record.seed,
+        "checkpoint": str(checkpoint) if checkpoint else None,
+    }
+    if spec.select.objectives:
+        described["front"] = [
+            {"trial": one.record.id, "values": {name: one.values[name] for name in names}}
+            for one in rank_candidates(paths, spec, spec.select)
+        ]
+    return described

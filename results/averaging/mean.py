@@ -1,7 +1,11 @@
-"""Weighted mean, and the methods that differ only in the weights."""
+"""Means of models: weighted, on the arc between two (Shoemake 1985), and of the middle values.
+
+Those of the middle are robust to a few outlying models (Yin et al. 2018, arXiv 1803.01498).
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import ClassVar
 
@@ -9,7 +13,8 @@ from pydantic import Field
 
 from results.averaging.method import Combine, Method, normalised
 from results.averaging.numerics import Floats
-from results.averaging.stack import Stack
+from results.averaging.stack import GRAIN, Stack
+from search_spaces.errors import UserError
 
 
 def mean(stack: Stack) -> Combine:
@@ -103,3 +108,99 @@ class Ema(Uniform):
         super().shares(models, weights)
         later = [(1 - self.decay) * self.decay ** (models - i) for i in range(2, models + 1)]
         return normalised(models, [self.decay ** (models - 1), *later])
+
+
+_PARALLEL = 1e-6
+"""Sine of the angle below which linear interpolation is used; there both give the same result."""
+
+
+class Slerp(Method):
+    """Interpolation on the arc between two models, which keeps their norm."""
+
+    def shares(self, models: int, weights: Sequence[float] | None) -> list[float]:
+        """See the base class.
+
+        Raises:
+            UserError: there are not exactly two models, or the weights are not valid.
+        """
+        if models != 2:
+            raise UserError(f"method slerp interpolates between 2 models, not {models}")
+        return normalised(2, [1.0, 1.0] if weights is None else weights)
+
+    def prepare(self, stack: Stack) -> Combine:
+        """Measures the angle; see the base class."""
+        angle = _angle(stack)
+        if angle is None:
+            return mean(stack)
+        first, second = (math.sin(share * angle) / math.sin(angle) for share in stack.shares)
+
+        def combine(piece: slice) -> Floats:
+            result = stack.value(0, piece) * first
+            result += stack.value(1, piece) * second
+            return result
+
+        return combine
+
+
+def _angle(stack: Stack) -> float | None:
+    """Angle between the two tensors in radians; None where they are parallel or one is zero."""
+    import numpy as np
+
+    products = [0.0, 0.0, 0.0]
+    for piece in stack.pieces():
+        one = stack.value(0, piece).copy()
+        two = stack.value(1, piece)
+        for at in range(0, one.size, GRAIN):  # by grain: see `GRAIN`
+            a, b = one[at : at + GRAIN], two[at : at + GRAIN]
+            for i, (x, y) in enumerate(((a, b), (a, a), (b, b))):
+                products[i] += float(np.sum(x * y))
+    dot, aa, bb = products
+    if not (aa > 0 and bb > 0 and math.isfinite(aa * bb)):
+        return None
+    angle = math.acos(max(-1.0, min(1.0, dot / math.sqrt(aa) / math.sqrt(bb))))
+    return None if math.sin(angle) < _PARALLEL else angle
+
+
+class _Sorted(Method):
+    def num_buffers(self, models: int) -> int:
+        """All models at once, and their sorted copy."""
+        return 2 * models + 3
+
+
+class TrimmedMean(_Sorted):
+    """Mean of each element without its smallest and largest values."""
+
+    trim: float = Field(0.2, ge=0, lt=0.5, description="part of the models left out at each end")
+
+    def prepare(self, stack: Stack) -> Combine:
+        """See the base class."""
+        return _mean_of_middle(stack, int(self.trim * len(stack.shares)))
+
+
+class Median(_Sorted):
+    """Median of each element; for an even number of models, the mean of the middle two."""
+
+    def prepare(self, stack: Stack) -> Combine:
+        """See the base class."""
+        return _mean_of_middle(stack, (len(stack.shares) - 1) // 2)
+
+
+def _mean_of_middle(stack: Stack, cut: int) -> Combine:
+    """Mean of the sorted values without `cut` at each end; exact where the others agree."""
+    import numpy as np
+
+    models = len(stack.shares)
+    block = np.empty((models, stack.piece_size))
+
+    def combine(piece: slice) -> Floats:
+        values = block[:, : piece.stop - piece.start]
+        for model in range(models):
+            values[model] = stack.value(model, piece)
+        kept = np.sort(values, axis=0)[cut : models - cut]
+        least: Floats = kept[0]
+        with np.errstate(over="ignore", invalid="ignore"):
+            differences = (kept - least).sum(axis=0) / len(kept)
+            np.add(least, differences, out=least, where=differences != 0.0)
+        return least
+
+    return combine

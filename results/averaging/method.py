@@ -19,9 +19,9 @@ METHODS: dict[str, str] = {
     "uniform": "results.averaging.mean:Uniform",
     "weighted": "results.averaging.mean:Weighted",
     "ema": "results.averaging.mean:Ema",
-    "slerp": "results.averaging.slerp:Slerp",
-    "median": "results.averaging.robust:Median",
-    "trimmed_mean": "results.averaging.robust:TrimmedMean",
+    "slerp": "results.averaging.mean:Slerp",
+    "median": "results.averaging.mean:Median",
+    "trimmed_mean": "results.averaging.mean:TrimmedMean",
     "task_arithmetic": "results.averaging.task_vectors:TaskArithmetic",
     "ties": "results.averaging.task_vectors:Ties",
     "dare_linear": "results.averaging.task_vectors:DareLinear",
@@ -50,8 +50,6 @@ class Method(BaseModel, ABC):
     """Whether the soup contains only some of the candidates, selected by their score."""
     linear: ClassVar[bool] = False
     """Whether the result is the sum of the models, each times its share."""
-    idempotent: ClassVar[bool] = True
-    """Whether copies of one model give that model for any base."""
 
     def shares(self, models: int, weights: Sequence[float] | None) -> list[float]:
         """Part of each model in the result, in the order in which the user named them.
@@ -84,13 +82,13 @@ def normalised(models: int, weights: Sequence[float]) -> list[float]:
     Raises:
         UserError: their number is not that of the models, one is negative, or all are zero.
     """
-    given = [float(w) for w in weights]
-    if not models or len(given) != models:
-        raise UserError(f"an average of {models} models cannot have {len(given)} weights")
-    total = math.fsum(given)
-    if not min(given) >= 0 or not 0 < total < math.inf:
-        raise UserError(f"weights of an average must be at least 0 and not all 0, got {given}")
-    return [w / total for w in given]
+    numbers = [float(w) for w in weights]
+    if not models or len(numbers) != models:
+        raise UserError(f"an average of {models} models cannot have {len(numbers)} weights")
+    total = math.fsum(numbers)
+    if not min(numbers) >= 0 or not 0 < total < math.inf:
+        raise UserError(f"weights of an average must be at least 0 and not all 0, got {numbers}")
+    return [w / total for w in numbers]
 
 
 def make_method(name: str, options: Mapping[str, Any] | None = None) -> Method:
@@ -105,13 +103,14 @@ def make_method(name: str, options: Mapping[str, Any] | None = None) -> Method:
     try:
         return found.model_validate(dict(options or {}))
     except ValidationError as e:
-        raise UserError(*(_problem(name, found, error) for error in e.errors())) from e
-
-
-def _problem(name: str, method: type[Method], error: Any) -> str:
-    option = ".".join(map(str, error["loc"]))
-    if error["type"] != "extra_forbidden":
-        return f"method {name}: {option}: {error['msg']}, got {error['input']!r}"
-    if not method.model_fields:
-        return f"method {name} has no options, so no '{option}'"
-    return f"method {name}: unknown option '{option}'{suggest(option, method.model_fields)}"
+        lines = []
+        for error in e.errors():
+            option = ".".join(map(str, error["loc"]))
+            if error["type"] != "extra_forbidden":
+                line = f"{option}: {error['msg']}, got {error['input']!r}"
+            elif found.model_fields:
+                line = f"unknown option '{option}'{suggest(option, found.model_fields)}"
+            else:
+                line = f"has no options, so no '{option}'"
+            lines.append(f"method {name}: {line}")
+        raise UserError(*lines) from e

@@ -83,8 +83,15 @@ def average(
     """
     method = method or Weighted()
     shares = method.shares(len(sources), weights)
-    models = _canonical_order(_read_models(sources, shares, method, base), digests)
-    plan = plan_output(models.layouts[0], _format(dtype))
+    layouts, start = _read_models(sources, method, base)
+    # The order of the models depends on their content, because paths are arbitrary; the one with
+    # the largest share comes first, because the mean is taken over the differences from the first.
+    keys = digests or _content_keys(layouts)
+    order = sorted(range(len(layouts)), key=lambda i: (-shares[i], keys[i]))
+    models = ModelFiles([layouts[i] for i in order], [shares[i] for i in order], start)
+    if dtype is not None and dtype not in DTYPES:
+        raise UserError(f"no float format '{dtype}'{suggest(dtype, DTYPES)}")
+    plan = plan_output(models.layouts[0], DTYPES[dtype] if dtype else None)
     adapters = Adapters(models, plan, method, max_memory)
     piece_size, threads = _piece_size_and_threads(method, len(sources), max_memory)
     metadata = common_metadata([layout.metadata for layout in models.layouts])
@@ -95,43 +102,19 @@ def average(
 
 
 def _read_models(
-    sources: Sequence[Path], shares: Sequence[float], method: Method, base: Path | None
-) -> ModelFiles:
+    sources: Sequence[Path], method: Method, base: Path | None
+) -> tuple[list[Layout], Layout | None]:
     """Read the layouts of the models and of their base, and check that they fit together."""
-    start = _read_base(method, base)
+    if method.needs_base and base is None:
+        raise UserError(f"method {method.name()} needs the weights from which the models started")
+    start = read_layout(base) if method.needs_base and base else None
     layouts = [read_layout(path) for path in sources]
     for other in layouts[1:]:
         if reason := layout_mismatch(layouts[0], other):
             raise UserError(f"{sources[0]} and {other.path} cannot be averaged: {reason}")
     if start and (reason := start_mismatch(layouts[0], start)):
         raise UserError(f"{sources[0]} cannot have started from {start.path}: {reason}")
-    return ModelFiles(layouts, shares, start)
-
-
-def _read_base(method: Method, base: Path | None) -> Layout | None:
-    if not method.needs_base:
-        return None
-    if base is None:
-        raise UserError(f"method {method.name()} needs the weights from which the models started")
-    return read_layout(base)
-
-
-def _canonical_order(models: ModelFiles, digests: Sequence[str] | None) -> ModelFiles:
-    """The models in an order that does not depend on the order in which they were named.
-
-    They are ordered by content, because paths are arbitrary; the model with the largest share comes
-    first, because the mean is taken over the differences from the first model.
-    """
-    layouts, shares = models.layouts, models.shares
-    keys = digests or _content_keys(layouts)
-    order = sorted(range(len(layouts)), key=lambda i: (-shares[i], keys[i]))
-    return ModelFiles([layouts[i] for i in order], [shares[i] for i in order], models.base)
-
-
-def _format(dtype: str | None) -> str | None:
-    if dtype is not None and dtype not in DTYPES:
-        raise UserError(f"no float format '{dtype}'{suggest(dtype, DTYPES)}")
-    return None if dtype is None else DTYPES[dtype]
+    return layouts, start
 
 
 def _piece_size_and_threads(method: Method, models: int, max_memory: int) -> tuple[int, int]:
@@ -153,18 +136,17 @@ def _piece_size_and_threads(method: Method, models: int, max_memory: int) -> tup
 
 def _content_keys(layouts: Sequence[Layout]) -> list[str]:
     """A key per model: the digest of a sample, and of all bytes where samples are equal."""
-    samples = [_sample_digest(layout) for layout in layouts]
+    samples = []
+    for layout in layouts:
+        digest = hashlib.sha256()
+        for tensor in layout.tensors.values():
+            with open(tensor.file, "rb") as f:
+                digest.update(
+                    os.pread(f.fileno(), min(_SAMPLE, tensor.end - tensor.start), tensor.start)
+                )
+        samples.append(digest.hexdigest())
     twins = {sample for sample in samples if samples.count(sample) > 1}
     return [s + _digest(x) if s in twins else s for s, x in zip(samples, layouts, strict=True)]
-
-
-def _sample_digest(layout: Layout) -> str:
-    digest = hashlib.sha256()
-    for tensor in layout.tensors.values():
-        size = min(_SAMPLE, tensor.end - tensor.start)
-        with open(tensor.file, "rb") as f:
-            digest.update(os.pread(f.fileno(), size, tensor.start))
-    return digest.hexdigest()
 
 
 def _digest(layout: Layout) -> str:

@@ -30,7 +30,6 @@ class _TaskVectors(Method):
         1.0, gt=0, description="factor of the mean task vector; for n models, n gives the sum"
     )
     needs_base: ClassVar[bool] = True
-    idempotent: ClassVar[bool] = False
 
     def num_buffers(self, models: int) -> int:
         """Sums, their signs, and the results of comparisons; see the base class."""

@@ -59,10 +59,8 @@ class TensorAverager:
     def pieces(self, name: str) -> Iterator[Any]:
         """The bytes of one tensor of the result, piece by piece."""
         if name in self.adapters.names:
-            return iter([self.adapters.tensor(name)])
-        return self._pieces(name)
-
-    def _pieces(self, name: str) -> Iterator[Any]:
+            yield self.adapters.tensor(name)
+            return
         tensor = self.models.layouts[0].tensors[name]
         stored, dtype = tensor.dtype, self.plan[name].dtype
         parallel_size = PIECES_PER_TASK * self.piece_size
@@ -70,16 +68,14 @@ class TensorAverager:
             if stored in STORED and self.threads > 1 and tensor.size > parallel_size:
                 yield from self._mean_in_threads(stack, dtype)
             elif stored in STORED:
-                yield from self._floats(stack, dtype)
+                is_statistic = name.endswith(STATISTICS)
+                combine = mean(stack) if is_statistic else self.method.prepare(stack)
+                for piece in stack.pieces():
+                    yield _rounded_bytes(stack, combine, dtype, piece)
             elif stored == "I64" and name.endswith(COUNTER):
                 yield self._largest(stack)
             else:
                 yield from self._equal(stack)
-
-    def _floats(self, stack: FileStack, dtype: str) -> Iterator[Any]:
-        is_statistic = stack.name.endswith(STATISTICS)
-        combine = mean(stack) if is_statistic else self.method.prepare(stack)
-        return (_rounded_bytes(stack, combine, dtype, piece) for piece in stack.pieces())
 
     def _mean_in_threads(self, first: FileStack, dtype: str) -> Iterator[Any]:
         free: SimpleQueue[tuple[FileStack, Combine]] = SimpleQueue()
@@ -96,7 +92,9 @@ class TensorAverager:
             for stack in [first, *map(files.enter_context, others)]:
                 free.put((stack, mean(stack)))
             ahead = TASKS_AHEAD * self.threads - 1
-            for result in _map_in_order(self.pool, compute, _tasks(first.pieces()), ahead):
+            pieces = first.pieces()
+            tasks = iter(lambda: list(islice(pieces, PIECES_PER_TASK)), [])
+            for result in _map_in_order(self.pool, compute, tasks, ahead):
                 yield from result
 
     def _largest(self, stack: FileStack) -> bytes:
@@ -125,11 +123,6 @@ class TensorAverager:
                         f"differs, and {tensor.dtype} is not averaged"
                     )
             yield expected
-
-
-def _tasks(pieces: Iterator[slice]) -> Iterator[list[slice]]:
-    while task := list(islice(pieces, PIECES_PER_TASK)):
-        yield task
 
 
 def _map_in_order(

@@ -1,9 +1,8 @@
 """Export a model to the formats of other runtimes, and verify the copy with those runtimes."""
 
 from results.export.exportable import Exportable, ModelSource, TokenSample
-from results.export.folder import export_model
+from results.export.folder import ModelCard, export_model
 from results.export.format import FORMATS, Format, Runtime, make_format, quantized
-from results.export.model_card import ModelCard
 from results.export.verify import Verification, verify_export
 
 __all__ = [

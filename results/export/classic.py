@@ -50,15 +50,12 @@ def write_classic(
         last = log[-1] if log else {}
         (folder / "metrics.csv").write_text(metrics_csv(reports))
         _write(folder / "training_log.json", log)
-        _write(folder / "training_config.json", _settings(trainable, record))
+        settings: dict[str, object]
+        settings = {"trainable": trainable, "config": redacted(record.config), "seed": record.seed}
+        settings["workers"] = record.attempts[-1].workers if record.attempts else 1
+        _write(folder / "training_config.json", settings)
         _write(folder / "final" / "training_state.json", {"trial": record.id, **last})
         return made
-
-
-def _settings(trainable: str, record: TrialRecord) -> dict[str, object]:
-    workers = record.attempts[-1].workers if record.attempts else 1
-    config = redacted(record.config)
-    return {"trainable": trainable, "config": config, "seed": record.seed, "workers": workers}
 
 
 def _write(file: Path, content: object) -> None:

@@ -63,11 +63,15 @@ class Verification:
     most_lost: float | None = None
 
     @property
+    def divergences(self) -> list[float]:
+        """Of the cases in which it was measured."""
+        return [case.divergence for case in self.cases if case.divergence is not None]
+
+    @property
     def passed(self) -> bool:
         """Whether the copy's outputs and token ids are those of the original."""
         close = all(case.error <= self.tolerance for case in self.cases)  # false for NaN
-        lost = [case.divergence for case in self.cases if case.divergence is not None]
-        little = self.most_lost is None or all(one <= self.most_lost for one in lost)
+        little = self.most_lost is None or all(one <= self.most_lost for one in self.divergences)
         return bool(self.cases) and close and little and self.tokens_equal is not False
 
     @property
@@ -78,7 +82,7 @@ class Verification:
         worst = max(case.error for case in self.cases)
         shapes = ", ".join("x".join(map(str, case.shape)) for case in self.cases)
         tokens = {None: "", True: ", same token ids", False: ", OTHER TOKEN IDS"}
-        lost = [case.divergence for case in self.cases if case.divergence is not None]
+        lost = self.divergences
         allowed = f"(allowed {self.most_lost:.0e})" if self.most_lost is not None else ""
         added = f", adds {max(lost):.1e} nats to the loss {allowed}" if lost else ""
         return (
@@ -114,35 +118,30 @@ def verify_export(
 
     with tempfile.TemporaryDirectory() as scratch:
         inputs, outputs = Path(scratch, "inputs.npz"), Path(scratch, "outputs.npz")
-        _write_inputs(inputs, runtime, model)
+        arrays: dict[str, Any] = {str(i): x.numpy() for i, x in enumerate(model.examples)}
+        if model.tokens is not None and runtime.reads_tokens:
+            arrays["text"] = np.array(model.tokens.text)
+            arrays["messages"] = np.array(json.dumps(model.tokens.messages))
+        np.savez(inputs, **arrays)
         script = RUNTIMES / runtime.script
         # -I: neither this project nor the folder of the script can be imported.
         command = [sys.executable, "-I", str(script), str(where), str(inputs), str(outputs)]
         # transformers copies model code before it runs it: not into the user's own cache.
         modules = {"HF_MODULES_CACHE": str(Path(scratch, "modules"))}
         env = {**os.environ, **_OFFLINE, **modules, **(environment or {})}
+        problem = None
         try:
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=timeout_s, env=env, check=False
             )
+            if done.returncode:
+                problem = f"{runtime.script} failed: {done.stderr.strip()[-_MESSAGE_CHARS:]}"
         except subprocess.TimeoutExpired:
             problem = f"no answer in {timeout_s:g} s"
-            return Verification(runtime.script, runtime.tolerance, problem=problem)
-        if done.returncode:
-            problem = f"{runtime.script} failed: {done.stderr.strip()[-_MESSAGE_CHARS:]}"
+        if problem:
             return Verification(runtime.script, runtime.tolerance, problem=problem)
         with np.load(outputs) as found:
             return _compare(runtime, model, dict(found))
-
-
-def _write_inputs(path: Path, runtime: Runtime, model: Exportable) -> None:
-    import numpy as np
-
-    inputs: dict[str, Any] = {str(i): example.numpy() for i, example in enumerate(model.examples)}
-    if model.tokens is not None and runtime.reads_tokens:
-        inputs["text"] = np.array(model.tokens.text)
-        inputs["messages"] = np.array(json.dumps(model.tokens.messages))
-    np.savez(path, **inputs)
 
 
 def _compare(runtime: Runtime, model: Exportable, found: dict[str, object]) -> Verification:

@@ -10,11 +10,10 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from results.analysis.comparison import SweepSummary, differences, equal_costs, goal
-from results.report.page import PageSection, number, write_page
+from results.report.page import PageSection, TimeUnit, number, unit_for, write_page
 from results.report.plots.axes import text
 from results.report.plots.colours import SWEEPS
 from results.report.plots.figures import blank
-from results.report.time_units import TimeUnit, unit_for
 
 
 def write_comparison(summaries: Sequence[SweepSummary], target: Path) -> None:
@@ -22,8 +21,10 @@ def write_comparison(summaries: Sequence[SweepSummary], target: Path) -> None:
     spec = summaries[0].spec
     names = [s.name for s in summaries]
     header, rows = table(summaries)
-    given = differences(summaries)
-    differing = [[key, *(_shown(v) for v in values)] for key, values in given.items()]
+    differing = [
+        [key, *(v if isinstance(v, str) else json.dumps(v, default=str) for v in values)]
+        for key, values in differences(summaries).items()
+    ]
     sections = [
         PageSection("Side by side", header=header, rows=rows),
         PageSection("Best value by cost", plot=progress(summaries)),
@@ -41,7 +42,15 @@ def table(summaries: Sequence[SweepSummary]) -> tuple[list[str], list[list[str]]
     header = ["sweep", "trials", "winner", *names, *["on the front"] * several, cost]
     best = f"best {names[0]}" if several else "best"
     header += [f"{best} at {unit.format(c)} {unit.symbol}" for c in costs]
-    return header, [[*_row(s, unit), *(number(s.best_at(c)) for c in costs)] for s in summaries]
+    rows = []
+    for one in summaries:
+        values: list[float | None] = [None] * len(names)
+        if one.winner:
+            values = [one.winner.value, *map(one.winner.values.get, names[1:])]
+        row = [one.name, str(one.trials), one.winner.record.id if one.winner else "-"]
+        row += [*map(number, values), *[str(one.front)] * several, unit.format(one.cost)]
+        rows.append([*row, *(number(one.best_at(c)) for c in costs)])
+    return header, rows
 
 
 def progress(summaries: Sequence[SweepSummary]) -> go.Figure:
@@ -60,17 +69,3 @@ def progress(summaries: Sequence[SweepSummary]) -> go.Figure:
 
 def _unit(summaries: Sequence[SweepSummary]) -> TimeUnit:
     return unit_for(max(s.cost for s in summaries))
-
-
-def _row(one: SweepSummary, unit: TimeUnit) -> list[str]:
-    found, others = one.winner, [o.metric for o in one.spec.objectives[1:]]
-    best = ["-"] * (2 + len(others))
-    if found:
-        best = [found.record.id, number(found.value)]
-        best += [number(found.values.get(name)) for name in others]
-    best += [str(one.front)] * bool(others)
-    return [one.name, str(one.trials), *best, unit.format(one.cost)]
-
-
-def _shown(value: object) -> str:
-    return value if isinstance(value, str) else json.dumps(value, default=str)

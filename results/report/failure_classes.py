@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from results.records.trial import Attempt, TrialRecord, TrialState
+from results.records.trial import TrialRecord, TrialState
 
 
 @dataclass(frozen=True)
@@ -30,7 +30,10 @@ def failure_classes(records: Sequence[TrialRecord]) -> list[FailureClass]:
     classes: dict[str, list[tuple[str, str, str]]] = {}
     for record in records:
         for attempt in record.attempts:
-            if error := _error(record, attempt):
+            error = attempt.error
+            if attempt is record.attempts[-1] and record.state is TrialState.FAILED:
+                error = error or record.reason  # the record may say it
+            if error:
                 remedy = attempt.remedy.value if attempt.remedy else ""
                 classes.setdefault(_class_name(error), []).append((record.id, error, remedy))
     found = [
@@ -44,12 +47,6 @@ def failure_classes(records: Sequence[TrialRecord]) -> list[FailureClass]:
         for name, attempts in classes.items()
     ]
     return sorted(found, key=lambda one: -one.attempts)
-
-
-def _error(record: TrialRecord, attempt: Attempt) -> str | None:
-    """Why an attempt failed; for the last attempt of a failed trial, the record may say it."""
-    last = attempt is record.attempts[-1]
-    return attempt.error or (record.reason if last and record.state is TrialState.FAILED else None)
 
 
 def _class_name(error: str) -> str:

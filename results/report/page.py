@@ -96,6 +96,37 @@ def _plot(drawn: go.Figure | Markup) -> Markup:
     return Markup(f'<div class="wide"><div class="plot">{data}</div></div>')
 
 
+@dataclass(frozen=True)
+class TimeUnit:
+    """A unit of time.
+
+    Attributes:
+        name: plural, as in `worker-hours`.
+        symbol: written after a number.
+        seconds: in one unit.
+    """
+
+    name: str
+    symbol: str
+    seconds: float
+
+    def format(self, seconds: float) -> str:
+        """A time in this unit with three digits, without the symbol."""
+        return f"{seconds / self.seconds:.3g}"
+
+
+_UNITS = (
+    TimeUnit("hours", "h", 3600.0),
+    TimeUnit("minutes", "min", 60.0),
+    TimeUnit("seconds", "s", 1.0),
+)
+
+
+def unit_for(seconds: float) -> TimeUnit:
+    """The unit for a total time and its parts: the largest of which there are at least two."""
+    return next((u for u in _UNITS if seconds >= 2 * u.seconds), _UNITS[-1])
+
+
 def setting(value: object) -> str:
     """A parameter's value as in YAML; floats with five digits."""
     return number(value) if isinstance(value, float | str) else json.dumps(value, default=str)

@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from results.averaging.soup import read_soup
-from results.lineage import sources_in
+from results.models.origins import origins_in
+from results.models.stages import StageRecord, read_stages, stage_state
+from results.models.winners import winners_by_later_stages
 from results.paths import SweepPaths
-from results.records.pipeline import PipelinePaths, StageRecord, read_stages, stage_state
+from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_trials
 from search_spaces.pipeline.graph import dependencies, named_stages
@@ -93,21 +95,19 @@ class PipelineData:
     stages: tuple[StageLine, ...]
 
 
-def read_pipeline_data(
-    paths: PipelinePaths, *, driven: bool, chosen: Mapping[str, str]
-) -> PipelineData:
+def read_pipeline_data(paths: PipelinePaths, *, driven: bool) -> PipelineData:
     """Read the folder of a pipeline.
 
     Args:
         driven: whether a driver runs it now.
-        chosen: stage → its winner by `choose_by`, of the stages that have one.
 
     Raises:
         UserError: a record is damaged.
     """
     pipeline, records = load_pipeline(paths.spec), read_stages(paths).stages
+    winners = winners_by_later_stages(pipeline, paths)
     lines = (
-        _line(paths, pipeline, pipeline.stages[name], records.get(name), driven, chosen)
+        _line(paths, pipeline, pipeline.stages[name], records.get(name), driven, winners.get(name))
         for name in pipeline.order
     )
     return PipelineData(paths.name, pipeline.head.description or "", tuple(lines))
@@ -119,7 +119,7 @@ def _line(
     stage: Stage,
     record: StageRecord | None,
     driven: bool,
-    chosen: Mapping[str, str],
+    winner: str | None,
 ) -> StageLine:
     sweep = paths.sweep(stage.name) if paths.sweep(stage.name).is_sweep else None
     result = dict(record.result) if record else {}
@@ -127,13 +127,16 @@ def _line(
     measured = {k: v for k, v in result.items() if isinstance(v, float)}
     inside = f"{paths.stages.root}/"
     words = [f"{k} {str(v).removeprefix(inside)}" for k, v in result.items() if k not in measured]
-    if stage.name in chosen:
-        words.append(f"{chosen[stage.name]} by {getattr(stage, 'choose_by', '')}")
+    if winner:
+        words.append(f"{winner} by {getattr(stage, 'choose_by', '')}")
     put_out = next((result[key] for key in ("winner", "soup") if key in result), "")
+    runs: Any = next((v for k in ("source", "method", "to") if (v := getattr(stage, k, None))), "")
+    if stage.name in pipeline.sweeps:
+        runs = pipeline.sweeps[stage.name].spec.trainable
     return StageLine(
         name=stage.name,
         kind=stage.kind,
-        runs=_runs(pipeline, stage),
+        runs=", ".join(runs) if isinstance(runs, list) else runs,
         state=stage_state(record, driven=driven),
         key=record.key if record else "",
         settings=stage.model_dump(mode="json", exclude={"name", "kind"}, exclude_none=True),
@@ -145,20 +148,11 @@ def _line(
         cost=cost,
         trials=len(read_trials(sweep)) if sweep else None,
         metrics=measured,
-        model=chosen.get(stage.name, str(put_out)),
+        model=winner or str(put_out),
         put_out=", ".join(words),
         folder=paths.stage(stage.name),
         sweep=sweep,
     )
-
-
-def _runs(pipeline: LoadedPipeline, stage: Stage) -> str:
-    if stage.name in pipeline.sweeps:
-        return pipeline.sweeps[stage.name].spec.trainable
-    for key in ("source", "method", "to"):
-        if (value := getattr(stage, key, None)) is not None:
-            return ", ".join(value) if isinstance(value, list) else str(value)
-    return ""
 
 
 def _flows(
@@ -214,7 +208,7 @@ def _taken(
 def _taken_by_sweep(sweep: SweepPaths) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
     spec, found = read_spec(sweep), dict[str, tuple[dict[str, None], dict[str, None]]]()
     choices = [list(d.categories) for d in spec.domains().values() if d.is_categorical]
-    for _, path, source in sources_in([spec.fixed, choices]):
+    for _, path, source in origins_in([spec.fixed, choices]):
         models, files = found.setdefault(source.folder.name, ({}, {}))
         if source.model:
             models[source.model] = None

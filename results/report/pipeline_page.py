@@ -8,12 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import quote
 
-from jinja2 import Environment, PackageLoader
 from markupsafe import Markup
 
-from results.report.page import PageSection, number, write_page
-from results.report.pipeline_data import PipelineData, StageLine
-from results.report.time_units import unit_for
+from results.report.page import PageSection, number, template, unit_for, write_page
+from results.report.pipeline_data import PipelineData
 
 _ROWS = 5
 """Rows of the grid for each stage: four for its box, one for the gap below."""
@@ -39,18 +37,12 @@ def write_pipeline_report(data: PipelineData, target: Path) -> None:
     """Write the page; it links to the reports of the stages that exist, relative to itself."""
     done = sum(line.state == "complete" for line in data.stages)
     lead = [data.description] if data.description else []
-    lead.append(f"{done} of {len(data.stages)} stages complete{_cost_in_words(data)}")
-    sections = [
-        PageSection("Stages", plot=_graph(data, target)),
-        _table(data),
-    ]
-    write_page(target, data.name, lead, [], sections, plotly=False)
-
-
-def _cost_in_words(data: PipelineData) -> str:
     seconds = sum(line.seconds or 0.0 for line in data.stages)
     unit = unit_for(seconds)
-    return f"; {unit.format(seconds)} {unit.name} in all" if seconds else ""
+    whole = f"; {unit.format(seconds)} {unit.name} in all" if seconds else ""
+    lead.append(f"{done} of {len(data.stages)} stages complete{whole}")
+    sections = [PageSection("Stages", plot=_graph(data, target)), _table(data)]
+    write_page(target, data.name, lead, [], sections, plotly=False)
 
 
 _HEADER = ("stage", "kind", "state", "time", "CPU-hours", "GPU-hours", "cost", "trials", "metric")
@@ -59,76 +51,57 @@ _PRICES = ("cpu_hours", "gpu_hours", "cost")
 
 def _table(data: PipelineData) -> PageSection:
     """A row for each stage, without the columns that are empty."""
-    rows = [*map(_row, data.stages), _total(data)]
+    keys = ("seconds", "trials", *_PRICES)
+    seconds, trials, *sums = (sum(getattr(s, key) or 0 for s in data.stages) for key in keys)
+    total = ["in all", "", "", _time(seconds), *map(_amount, sums), str(trials), ""]
+    rows = []
+    for line in data.stages:
+        metrics = ", ".join(f"{name} {number(value)}" for name, value in line.metrics.items())
+        spent = [_amount(getattr(line, key)) for key in _PRICES]
+        count = "" if line.trials is None else str(line.trials)
+        rows.append([line.name, line.kind, line.state, _time(line.seconds), *spent, count, metrics])
+    rows.append(total)
     used = [index for index in range(len(_HEADER)) if any(row[index] for row in rows)]
     shown = [[row[index] for index in used] for row in rows]
     return PageSection("Cost and metrics", header=[_HEADER[i] for i in used], rows=shown)
-
-
-def _row(line: StageLine) -> list[str]:
-    trials = "" if line.trials is None else str(line.trials)
-    spent = [_amount(getattr(line, key)) for key in _PRICES]
-    return [line.name, line.kind, line.state, _time(line), *spent, trials, metrics_of(line)]
-
-
-def _total(data: PipelineData) -> list[str]:
-    keys = ("seconds", "trials", *_PRICES)
-    seconds, trials, *sums = (sum(getattr(s, key) or 0 for s in data.stages) for key in keys)
-    return ["in all", "", "", _in_unit(seconds), *map(_amount, sums), str(trials), ""]
 
 
 def _amount(value: float) -> str:
     return f"{value:.3g}" if value else ""
 
 
-def _time(line: StageLine) -> str:
-    return "" if line.seconds is None else _in_unit(line.seconds)
-
-
-def _in_unit(seconds: float) -> str:
+def _time(seconds: float | None) -> str:
+    if seconds is None:
+        return ""
     unit = unit_for(seconds)
     return f"{unit.format(seconds)}\N{NO-BREAK SPACE}{unit.symbol}"
 
 
-def metrics_of(line: StageLine) -> str:
-    """The metrics after a stage, in words."""
-    return ", ".join(f"{name} {number(value)}" for name, value in line.metrics.items())
-
-
 def _graph(data: PipelineData, target: Path) -> Markup:
-    environment = Environment(loader=PackageLoader("results.report", "."), autoescape=True)
     names = [line.name for line in data.stages]
     arcs = list(arcs_of({line.name: [f.source for f in line.flows] for line in data.stages}))
     whole = sum(line.seconds or 0.0 for line in data.stages) or 1.0
-    boxes = [
-        {
+    boxes = []
+    for index, line in enumerate(data.stages):
+        link = ""
+        if line.sweep is not None and line.sweep.report.is_file():
+            path = os.path.relpath(line.sweep.report, target.parent)
+            link = quote(Path(path).as_posix())
+        trials = "" if line.trials is None else f"{line.trials} trials"
+        units = zip(_PRICES, ("{} CPU-hours", "{} GPU-hours", "cost {}"), strict=True)
+        spent = [text.format(_amount(v)) for key, text in units if (v := getattr(line, key))]
+        box = {
             "line": line,
             "row": _ROWS * index + 1,
             "flows": [f for f in line.flows if f.what],
             "follows": index > 0 and names[index - 1] in [f.source for f in line.flows],
-            "facts": _facts(line),
+            "facts": [part for part in (trials, _time(line.seconds), *spent) if part],
             "share": 100 * (line.seconds or 0.0) / whole,
-            "link": _link(line, target),
+            "link": link,
         }
-        for index, line in enumerate(data.stages)
-    ]
+        boxes.append(box)
     lanes = max((arc.lane for arc in arcs), default=0)
-    template = environment.get_template("pipeline.html")
-    return Markup(template.render(boxes=boxes, arcs=arcs, lanes=lanes))
-
-
-def _facts(line: StageLine) -> list[str]:
-    trials = "" if line.trials is None else f"{line.trials} trials"
-    units = zip(_PRICES, ("{} CPU-hours", "{} GPU-hours", "cost {}"), strict=True)
-    spent = [text.format(_amount(v)) for key, text in units if (v := getattr(line, key))]
-    return [part for part in (trials, _time(line), *spent) if part]
-
-
-def _link(line: StageLine, target: Path) -> str:
-    """Path of the stage's own report, relative to the page; empty if it has none."""
-    if line.sweep is None or not line.sweep.report.is_file():
-        return ""
-    return quote(Path(os.path.relpath(line.sweep.report, target.parent)).as_posix())
+    return Markup(template("pipeline.html").render(boxes=boxes, arcs=arcs, lanes=lanes))
 
 
 def arcs_of(sources: Mapping[str, list[str]]) -> Iterator[Arc]:

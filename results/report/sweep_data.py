@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from results.analysis import confirmation
@@ -124,6 +124,11 @@ def assemble(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> Swe
     """The sweep from trials that have been read, without `phases`."""
     objectives = selection_objectives(spec, spec.select)
     several = len(objectives) > 1
+    points = {
+        record.id: {name: reports[-1].metrics[name] for name in objectives}
+        for record, reports in trials
+        if several and reports and objectives.keys() <= reports[-1].metrics.keys()
+    }
     try:
         selection = select_winner(paths, spec, trials)
     except UserError:  # no trial has a value yet
@@ -131,7 +136,7 @@ def assemble(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> Swe
     return replace(
         _for_objective(spec, trials, spec.metric, spec.mode),
         spec=spec,
-        points=_points(trials, objectives) if several else {},
+        points=points,
         selection=selection,
         confirmation=confirmation.read(paths),
         trials=trials,
@@ -161,14 +166,6 @@ def _for_objective(spec: SweepSpec, trials: Sequence[Trial], metric: str, mode: 
         curves[record.id] = [p for p in curve if math.isfinite(p[1])]
     single = spec.model_copy(update={"metrics": metric, "modes": mode})
     return SweepData(single, rank_trials(summaries, mode), curves, is_one_of_several=True)
-
-
-def _points(trials: Sequence[Trial], names: Collection[str]) -> dict[str, dict[str, float]]:
-    found = {}
-    for record, reports in trials:
-        if reports and set(names) <= reports[-1].metrics.keys():
-            found[record.id] = {name: reports[-1].metrics[name] for name in names}
-    return found
 
 
 def common_step(curves: Sequence[Curve], least: int = 1) -> int:

@@ -11,21 +11,23 @@ from results.analysis.cost import cost_shares, total_cost
 from results.analysis.leaderboard import TrialSummary
 from results.analysis.numbers import MAX_COMPARED
 from results.records.trial import TrialState
-from results.report.facts import fact_lines
 from results.report.failure_classes import failure_classes
-from results.report.page import PageSection, number, setting, write_page
+from results.report.page import PageSection, number, setting, unit_for, write_page
 from results.report.plots import figures
 from results.report.plots.inheritance import HEADER, inheritance_figure, inheritance_rows
-from results.report.plots.phases import phases_figure, phases_notes
-from results.report.plots.rungs import happenings, rungs_figure
-from results.report.plots.workers import idle_share, workers_figure
-from results.report.sweep_data import Importance, SweepData
-from results.report.time_units import unit_for
+from results.report.plots.rungs import rungs_figure, timeline
+from results.report.plots.workers import (
+    idle_share,
+    phases_figure,
+    phases_notes,
+    workers_figure,
+)
+from results.report.sweep_data import SweepData
 from search_spaces.errors import first_few
 
 _MAX_ROWS = 500
 """Trials in the table: the best, and those that run."""
-_MAX_HAPPENINGS = 100
+_MAX_EVENTS = 100
 
 
 def write_report(data: SweepData, target: Path) -> None:
@@ -45,17 +47,36 @@ def lead(data: SweepData) -> list[str]:
     count = ", ".join(f"{n} {state.value}" for state, n in states.most_common())
     lines = [spec.description] if spec.description else []
     goals = ", ".join(f"{d.spec.mode} {d.spec.metric}" for d in data.objectives)
-    lines.append(f"{spec.trainable}: {goals}, by {_how(data)}")
+    name = data.searcher or spec.search.name
+    chosen = " (chosen by auto)" * (name != spec.search.name)
+    scheduler = f" with {spec.scheduler.name}" * (spec.scheduler.name != "none")
+    lines.append(f"{spec.trainable}: {goals}, by {name}{chosen}{scheduler}")
     lines.append(f"{len(data.summaries)} trials: {count or 'none yet'}")
     lines.append(f"spent {cost_shares((e.record for e in data.summaries), spec.prices)}")
-    return [*lines, *fact_lines(data)]
+    return [*lines, *_facts(data)]
 
 
-def _how(data: SweepData) -> str:
-    """The searcher, and the scheduler."""
-    spec, name = data.spec, data.searcher or data.spec.search.name
-    chosen = " (chosen by auto)" * (name != spec.search.name)
-    return f"{name}{chosen}" + f" with {spec.scheduler.name}" * (spec.scheduler.name != "none")
+def _facts(data: SweepData) -> Iterator[str]:
+    """Date; host and hardware; versions; commit: a line each, as far as it is known."""
+    if attempts := [a for record, _ in data.trials for a in record.attempts]:
+        ends = [a.ended for a in attempts if a.ended is not None]
+        ended = f", ended {_moment(max(ends))}" if len(ends) == len(attempts) else ""
+        yield f"started {_moment(min(a.started for a in attempts))}{ended}"
+    found = data.environments
+    if hosts := list(dict.fromkeys(one.host for one in found if one.host)):
+        parts = (one.hardware.get(name) for one in found for name in ("device", "processor"))
+        hardware = list(dict.fromkeys(part for part in parts if part))
+        yield f"on {first_few(hosts)}" + (f": {first_few(hardware)}" if hardware else "")
+    if versions := {name: one.versions[name] for one in found for name in one.versions}:
+        differ = any(one.versions != found[0].versions for one in found)
+        words = ", ".join(f"{name} {version}" for name, version in versions.items())
+        yield words + " (not the same in all trials)" * differ
+    if data.commit:
+        yield f"commit {data.commit}"
+
+
+def _moment(seconds: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M %Z", time.localtime(seconds))
 
 
 def winner(data: SweepData) -> list[str]:
@@ -64,8 +85,11 @@ def winner(data: SweepData) -> list[str]:
         return []
     first = data.selection.line
     params = ", ".join(f"{k} = {setting(v)}" for k, v in first.record.params.items())
+    others = {d.spec.metric: first.values.get(d.spec.metric) for d in data.others}
+    pairs = {data.spec.metric: first.value, **others}
+    values = ", ".join(f"{name} {number(value)}" for name, value in pairs.items())
     lines = [
-        f"Winner: {first.record.id}, {_values(data, first)} at step {first.step} ({params}).",
+        f"Winner: {first.record.id}, {values} at step {first.step} ({params}).",
         f"Why: {data.selection.why}.",
     ]
     lines += _second(data, first)
@@ -103,35 +127,38 @@ def sections(data: SweepData) -> Iterator[PageSection]:
         yield from _objective(one, notes)
     yield PageSection("Pareto front", plot=figures.pareto_front(data))
     yield PageSection("Rungs and promotions", plot=rungs_figure(data))
-    yield _workers(data)
-    yield _inheritance(data)
-    yield _confirmation(data)
-    yield _cost(data)
-    yield PageSection("Where the time goes", phases_notes(data), phases_figure(data))
-    yield _failed(data)
-    yield _table(data)
-    yield _history(data)
-
-
-def _workers(data: SweepData) -> PageSection:
     share = idle_share(data)
     notes = ["A row is a group of workers, found from the times of the attempts."]
     notes.append(f"They wait for a trial in {share:.0%} of a session's time, up to their last one.")
-    return PageSection("Workers by trial", notes, workers_figure(data))
-
-
-def _history(data: SweepData) -> PageSection:
-    newest = happenings(data)[-_MAX_HAPPENINGS:][::-1]
+    yield PageSection("Workers by trial", notes, workers_figure(data))
+    notes = ["An arrow points from the trial whose weights were copied to the one that continued."]
+    rows = inheritance_rows(data)
+    yield PageSection("Inherited weights", notes, inheritance_figure(data), HEADER, rows)
+    yield _confirmation(data)
+    yield _cost(data)
+    yield PageSection("Where the time goes", phases_notes(data), phases_figure(data))
     rows = [
-        [time.strftime("%m-%d %H:%M:%S", time.localtime(h.time)), h.trial, h.text] for h in newest
+        [f.name, str(f.attempts), first_few(f.trials), ", ".join(f.remedies) or "-", f.example]
+        for f in failure_classes([e.record for e in data.summaries])
     ]
-    return PageSection("What happened", header=("time", "trial", "what"), rows=rows)
+    header = ["class", "attempts", "trials", "treated as", "for example"]
+    yield PageSection("Failures", header=header, rows=rows)
+    yield _table(data)
+    rows = [
+        [time.strftime("%m-%d %H:%M:%S", time.localtime(event.time)), event.trial, event.text]
+        for event in timeline(data)[-_MAX_EVENTS:][::-1]
+    ]
+    yield PageSection("What happened", header=("time", "trial", "what"), rows=rows)
 
 
 def _objective(data: SweepData, notes: Sequence[str]) -> list[PageSection]:
     """The plots of one objective; the titles name the metric if there are several."""
     of = f": {data.spec.metric}" if data.is_one_of_several else ""
-    importance_notes = _importance_notes(data.importances)
+    importance_notes = [
+        f"Computed from the metric at step {one.step}, which {one.trials} trials reached: "
+        "values at other steps are not comparable."
+        for one in data.importances[:1]
+    ]
     if not data.has_variance:
         left_out = f"a value is beyond {MAX_COMPARED:g}, so that the variance cannot be computed"
         notes = [*notes, f"The importance of parameters is left out: {left_out}."]
@@ -141,23 +168,6 @@ def _objective(data: SweepData, notes: Sequence[str]) -> list[PageSection]:
         PageSection(f"Parallel coordinates{of}", plot=figures.parallel_coordinates(data)),
         PageSection(f"Parameter importance{of}", importance_notes, figures.importances(data)),
         PageSection(f"The two most important parameters{of}", plot=figures.contour(data)),
-    ]
-
-
-def _values(data: SweepData, line: TrialSummary) -> str:
-    """The value of every objective, with its name."""
-    others = [(d.spec.metric, line.values.get(d.spec.metric)) for d in data.others]
-    pairs = [(data.spec.metric, line.value), *others]
-    return ", ".join(f"{name} {number(value)}" for name, value in pairs)
-
-
-def _importance_notes(importances: Sequence[Importance]) -> list[str]:
-    if not importances:
-        return []
-    one = importances[0]
-    return [
-        f"Computed from the metric at step {one.step}, which {one.trials} trials reached: "
-        "values at other steps are not comparable.",
     ]
 
 
@@ -181,12 +191,6 @@ def _confirmation(data: SweepData) -> PageSection:
     return PageSection("Confirmation", text, header=header, rows=rows)
 
 
-def _inheritance(data: SweepData) -> PageSection:
-    notes = ["An arrow points from the trial whose weights were copied to the one that continued."]
-    figure, rows = inheritance_figure(data), inheritance_rows(data)
-    return PageSection("Inherited weights", notes, (figure), HEADER, rows)
-
-
 def _cost(data: SweepData) -> PageSection:
     spent: Counter[TrialState] = Counter()
     for line in data.summaries:
@@ -203,15 +207,6 @@ def _cost(data: SweepData) -> PageSection:
     return PageSection("Time and cost", notes, figures.costs(data) if spent else None)
 
 
-def _failed(data: SweepData) -> PageSection:
-    rows = [
-        [f.name, str(f.attempts), first_few(f.trials), ", ".join(f.remedies) or "-", f.example]
-        for f in failure_classes([e.record for e in data.summaries])
-    ]
-    header = ["class", "attempts", "trials", "treated as", "for example"]
-    return PageSection("Failures", header=header, rows=rows)
-
-
 def _table(data: SweepData) -> PageSection:
     names = list(dict.fromkeys(name for e in data.summaries for name in e.record.params))
     others = [one.spec.metric for one in data.others]
@@ -224,7 +219,7 @@ def _table(data: SweepData) -> PageSection:
             e.record.id,
             e.record.state.value,
             number(e.value),
-            *[_mean(e)] * len(spread),
+            *[_spread(e)] * len(spread),
             *(number(e.values.get(name)) for name in others),
             str(e.step),
             f"{e.record.seconds:.0f}",
@@ -240,7 +235,7 @@ def _table(data: SweepData) -> PageSection:
     return PageSection("Trials", notes, header=header, rows=rows)
 
 
-def _mean(line: TrialSummary) -> str:
+def _spread(line: TrialSummary) -> str:
     """Mean over the seeds of a trial's configuration, with its 95 % t-interval."""
     if line.mean is None:
         return ""

@@ -88,12 +88,3 @@ def in_order(stages: Stages) -> list[str]:
         if name not in found:
             add(name)
     return list(found)
-
-
-def followers(names: set[str], stages: Stages) -> set[str]:
-    """The stages, and all that need one of them."""
-    found = set(names)
-    for name in in_order(stages):
-        if found & set(dependencies(name, stages)):
-            found.add(name)
-    return found

@@ -118,7 +118,11 @@ def freeze(pipeline: LoadedPipeline) -> str:
 
 def _raise(problems: Sequence[Problem]) -> None:
     if problems:
-        raise UserError(*(p.message for p in sorted(problems, key=lambda p: p.order)))
+        raise _error(problems)
+
+
+def _error(problems: Sequence[Problem]) -> UserError:
+    return UserError(*(p.message for p in sorted(problems, key=lambda p: p.order)))
 
 
 def _validate(model: type[T], data: Any, source: Source) -> T:
@@ -126,9 +130,7 @@ def _validate(model: type[T], data: Any, source: Source) -> T:
         made: T = model.model_validate(data)
         return made
     except ValidationError as e:
-        found = [problem for _, problem in explain(e, source, model)]
-    _raise(found)
-    raise AssertionError("a validation error has a problem")
+        raise _error([problem for _, problem in explain(e, source, model)]) from None
 
 
 def _stages(document: Document) -> dict[str, Stage]:

@@ -16,7 +16,7 @@ from search_spaces.pipeline.references import (
 from search_spaces.pipeline.stages import Stage, TrainStage
 from search_spaces.positions import Problem, Source
 
-_Found = Iterator[tuple[KeyPath, str]]
+_Problems = Iterator[tuple[KeyPath, str]]
 
 
 def broken_rules(stages: Stages, source: Source) -> list[Problem]:
@@ -31,7 +31,7 @@ def broken_rules(stages: Stages, source: Source) -> list[Problem]:
     return found
 
 
-def _unknown(stage: Stage, stages: Stages) -> _Found:
+def _unknown(stage: Stage, stages: Stages) -> _Problems:
     for path, name in named_stages(stage):
         if name not in stages:
             yield path, f"no stage '{name}'{suggest(name, stages)}"
@@ -39,7 +39,7 @@ def _unknown(stage: Stage, stages: Stages) -> _Found:
             yield path, f"{name} names itself"
 
 
-def _of_model(stage: Stage, stages: Stages) -> _Found:
+def _of_model(stage: Stage, stages: Stages) -> _Problems:
     of: str = getattr(stage, "of", "")
     if of in stages and stages[of].kind != "train":
         yield ("of",), f"{of} is no train stage, but {stages[of].kind}"
@@ -67,7 +67,7 @@ def _role(stage: Stage, model: ModelReference, stages: Stages) -> Iterator[str]:
         yield f"no stage averages {owner.name}; add one: kind: average, of: {owner.name}"
 
 
-def _choice(stage: TrainStage, stages: Stages) -> _Found:
+def _choice(stage: TrainStage, stages: Stages) -> _Problems:
     """`choose_by` names a stage that tries several models of this one."""
     if stage.choose_by is None:
         return
@@ -75,26 +75,18 @@ def _choice(stage: TrainStage, stages: Stages) -> _Found:
     if judge not in stages:
         yield ("choose_by",), f"no stage '{judge}'{suggest(judge, stages)}"
         return
-    later = stages[judge]
-    begins = model_reference(later.init) if isinstance(later, TrainStage) else None
+    begins = model_reference(getattr(stages[judge], "init", None))
     if begins is None or (begins.stage, begins.role) != (stage.name, "top"):
-        yield (
-            ("choose_by",),
-            f"{judge} does not try several models of {stage.name}; "
-            f"it needs init: {stage.name}.top(3)",
-        )
+        needs = f"it needs init: {stage.name}.top(3)"
+        yield ("choose_by",), f"{judge} does not try several models of {stage.name}; {needs}"
 
 
-def _ties(stage: TrainStage, stages: Stages) -> _Found:
+def _ties(stage: TrainStage, stages: Stages) -> _Problems:
     for name, value in stage.tie.items():
         owner, dot, parameter = value.partition(".")
         if not dot or not parameter:
-            yield (
-                ("tie", name),
-                f"needs a parameter of a stage, like pretrain.{name}, got '{value}'",
-            )
+            text = f"needs a parameter of a stage, like pretrain.{name}, got '{value}'"
+            yield ("tie", name), text
         elif owner in stages and not isinstance(stages[owner], TrainStage):
-            yield (
-                ("tie", name),
-                f"{owner} has no parameters: it is a stage of kind {stages[owner].kind}",
-            )
+            kind = stages[owner].kind
+            yield ("tie", name), f"{owner} has no parameters: it is a stage of kind {kind}"

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from results.models.stages import StageRecords, original_of, write_stages
 from results.paths import SweepPaths
-from results.records.pipeline import PipelinePaths, StageRecords, original_of, write_stages
+from results.records.pipeline import PipelinePaths
 from results.sweep_folder.folder import SweepState, read_state, separate_copy, write_state
 from results.sweep_folder.trust import is_trusted
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from results.models.stages import StageRecord, read_stages
 from results.paths import SweepPaths
-from results.records.pipeline import PipelinePaths, StageRecord, read_stages
+from results.records.pipeline import PipelinePaths
 from results.records.trial import read_reports, read_trials
 from results.sweep_folder.lock import current_driver
 from tests.chaos.cluster import Cluster
@@ -135,7 +136,7 @@ def test_a_pipeline_that_was_killed_and_paused_ends_as_one_without_ray_that_was_
     tune, file, _ = stories
     paths = PipelinePaths(tune.cwd / "sweeps" / "stories")
     with one_thread():
-        whole = run_pipeline(file, storage=str(tune.cwd / "local"), drive=drive)
+        whole = run_pipeline(file, storage=str(tune.cwd / "local"), run_session=drive)
     for stage in TRAINED:
         assert losses(paths.sweep(stage)) == losses(whole.sweep(stage)), stage
     found, expected = records(paths), records(whole)

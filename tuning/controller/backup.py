@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from filelock import FileLock
 
+from results.models.stages import read_stages
 from results.paths import SweepPaths
-from results.records.pipeline import PipelinePaths, read_stages
+from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
 from results.sweep_folder.copies.backup import Backup, SavedRun, open_target, read_backup
 from results.sweep_folder.copies.backup_writer import BackupUploader, prune_backups, take_backup

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement
-from results.analysis.leaderboard import TrialSummary
-from results.analysis.selection import selection_objectives
+from results.analysis.leaderboard import TrialSummary, one_per_configuration
+from results.analysis.selection import rank_candidates, selection_objectives
 from results.paths import SweepPaths
 from results.records.trial import read_reports
 from search_spaces.errors import UserError, suggest
@@ -32,12 +32,26 @@ class Confirmer:
         paths: SweepPaths,
         spec: SweepSpec,
         select: SelectSpec,
-        retrainer: Retrainer,
+        address: str | None,
         print_line: PrintLine,
     ) -> None:
         self._paths, self._spec, self._select = paths, spec, select
-        self._retrainer, self._print = retrainer, print_line
+        self._retrainer, self.print_line = Retrainer(paths, spec, address), print_line
         self._modes = selection_objectives(spec, select)
+
+    @property
+    def can_evaluate(self) -> bool:
+        """Whether models can be evaluated on the test split."""
+        return self._retrainer.can_evaluate
+
+    def best(self, count: int) -> list[TrialSummary]:
+        """The best trials, one of each configuration, best first.
+
+        Raises:
+            UserError: no trial has a value.
+        """
+        ranked = rank_candidates(self._paths, self._spec, self._select)
+        return one_per_configuration(ranked)[:count]
 
     def retrain(self, lines: Sequence[TrialSummary], seeds: int) -> Confirmation:
         """Train each trial again under new seeds, and evaluate it on the test split.
@@ -53,7 +67,7 @@ class Confirmer:
         Raises:
             UserError: the models cannot be evaluated, or the evaluation lacks an objective.
         """
-        if not self._retrainer.can_evaluate:
+        if not self.can_evaluate:
             raise UserError(
                 f"trainable {self._spec.trainable}: only the code itself can read its "
                 "checkpoints, so they cannot be evaluated here; leave --reevaluate out to train "
@@ -63,7 +77,7 @@ class Confirmer:
         for line in lines:
             scores = self._retrainer.scores(line.record, self._paths.trial(line.record.id))
             test = self._objective_values(scores, {})
-            self._print(f"{line.record.id}  {_words(test)} on the test split")
+            self.print_line(f"{line.record.id}  {_words(test)} on the test split")
             measured.append(self._confirmed(line, [], [test]))
         return self._confirmation((), measured)
 
@@ -74,13 +88,12 @@ class Confirmer:
             self._retrainer.train(line.record, files, line.step, seed)
             newest = {k: v for r in read_reports(files) for k, v in r.metrics.items()}
             selection.append({name: newest[name] for name in self._modes if name in newest})
-            evaluates = self._retrainer.can_evaluate
-            scores = self._retrainer.scores(line.record, files) if evaluates else newest
+            scores = self._retrainer.scores(line.record, files) if self.can_evaluate else newest
             test.append(self._objective_values(scores, selection[-1]))
             where = "on the selection split"
-            if evaluates:
+            if self.can_evaluate:
                 where += f", {_words(test[-1])} on the test split"
-            self._print(f"{line.record.id} seed {seed}  {_words(selection[-1])} {where}")
+            self.print_line(f"{line.record.id} seed {seed}  {_words(selection[-1])} {where}")
         return self._confirmed(line, selection, test)
 
     def _objective_values(
@@ -100,14 +113,16 @@ class Confirmer:
     def _confirmed(
         self, line: TrialSummary, selection: Sequence[_Values], test: Sequence[_Values]
     ) -> ConfirmedTrial:
-        series = {
-            name: Remeasurement(
-                search=_value(line, name, self._spec.metric),
+        series = {}
+        for name in self._modes:  # the search ranked by the mean, if it ran under several seeds
+            ranked = line.value if line.mean is None else line.mean
+            search = ranked if name == self._spec.metric else line.values.get(name)
+            assert search is not None, "trials without a value are not ranked"
+            series[name] = Remeasurement(
+                search=search,
                 selection=tuple(values[name] for values in selection),
                 test=tuple(values[name] for values in test),
             )
-            for name in self._modes
-        }
         return ConfirmedTrial(trial=line.record.id, series=series)
 
     def _confirmation(
@@ -119,17 +134,8 @@ class Confirmer:
             trials=tuple(measured),
             rule=self._select.rule,
             weights=self._select.weights,
-            judged=self._retrainer.can_evaluate,
+            judged=self.can_evaluate,
         )
-
-
-def _value(line: TrialSummary, name: str, first: str) -> float:
-    """The value by which the search ranked the trial: the mean if it ran under several seeds."""
-    if name == first and line.mean is not None:
-        return line.mean
-    value = line.value if name == first else line.values.get(name)
-    assert value is not None, "trials without a value are not ranked"
-    return value
 
 
 def _words(values: Mapping[str, float]) -> str:

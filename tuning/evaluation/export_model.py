@@ -6,9 +6,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.export import FORMATS, ModelSource, Verification, export_model, make_format, quantized
+from results.export import (
+    FORMATS,
+    ModelCard,
+    ModelSource,
+    Verification,
+    export_model,
+    make_format,
+    quantized,
+)
 from results.export.classic import write_classic
-from results.lineage import ancestors
+from results.models.lineage import ancestors
+from results.models.origins import title_of
+from results.models.ref import ModelRef
 from results.records.trial import read_reports, read_trial
 from search_spaces.errors import UserError, suggest
 from tuning.evaluation.load_model import SelectedModel
@@ -48,6 +58,12 @@ def model_source(picked: SelectedModel) -> ModelSource:
     )
 
 
+def export_ref(picked: SelectedModel, name: str) -> ModelRef:
+    """The copy of a model in a format, where `export_selected` writes it."""
+    path = str(picked.paths.exports / f"{picked.name}-{name}")
+    return replace(picked.ref, kind="export", path=path)
+
+
 def export_selected(
     picked: SelectedModel, name: str, verify: bool, force: bool
 ) -> tuple[Path, tuple[Verification, ...]]:
@@ -56,7 +72,7 @@ def export_selected(
     Raises:
         UserError: the trainable does not have this format, or the copy differs.
     """
-    target = picked.paths.exports / f"{picked.name}-{name}"
+    target = export_ref(picked, name).folder
     return target, _export_to(target, picked, name, verify, force)
 
 
@@ -90,7 +106,17 @@ def _export_to(
     target: Path, picked: SelectedModel, name: str, verify: bool, force: bool
 ) -> tuple[Verification, ...]:
     model = model_source(picked)
-    card = replace(picked.card, lineage=ancestors(picked.paths, picked.name))
+    metric, ref = picked.spec.metric, picked.ref
+    card = ModelCard(
+        title_of(picked.paths.root),
+        metric,
+        ref.metrics[metric],
+        ref.lineage,
+        picked.params,
+        picked.notes,
+        picked.where,
+        ancestors(picked.paths, picked.name),
+    )
     try:
         return export_model(picked.source, target, name, model, card, check=verify, force=force)
     except NotImplementedError as e:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from results.analysis.leaderboard import read_leaderboard
 from results.analysis.selection import select_winner
-from results.averaging.soup import read_soup
-from results.checkpoints.commit import newest_intact
-from results.export import ModelCard
-from results.lineage import data_fingerprint, title_of
+from results.averaging.soup import Soup, read_soup
+from results.checkpoints.commit import CheckpointError, newest_intact, verify
+from results.models.lineage import data_fingerprint
+from results.models.ref import ModelRef, checkpoint_ref, content_digest
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trial
 from results.sweep_folder.folder import find_trial, sweep_argument
 from search_spaces.errors import UserError, suggest
+from search_spaces.nested import flattened
 from search_spaces.spec.sweep import SweepSpec
 from trainables.base import Trainable
 from trainables.config import TrainableConfig
@@ -55,26 +57,39 @@ def config_of(spec: SweepSpec, trainable: Trainable[Any], record: TrialRecord) -
 
 @dataclass(frozen=True)
 class SelectedModel:
-    """A model of a sweep: of a trial, or an average.
+    """A model of a sweep with the code that reads it.
 
     Attributes:
-        name: of the trial or the soup.
-        source: the folder of its weights.
+        ref: the checkpoint or soup.
+        paths, spec, trainable: of its sweep.
         config: of the trial, or of the soup's first member.
-        card: the content of its model card.
+        params: those that varied in the sweep.
+        notes: lines of its model card: the training data, and why it was chosen.
+        where: the data on which its value was measured, in words.
         confirmed: whether it is better than the others on data that the search never used.
         unconfirmed_reason: why it is not confirmed, and how to confirm it.
     """
 
+    ref: ModelRef
     paths: SweepPaths
     spec: SweepSpec
     trainable: Trainable[Any]
-    name: str
-    source: Path
     config: TrainableConfig
-    card: ModelCard
+    params: Mapping[str, object]
+    notes: tuple[str, ...]
+    where: str
     confirmed: bool
     unconfirmed_reason: str
+
+    @property
+    def name(self) -> str:
+        """Of the trial or soup."""
+        return self.ref.name
+
+    @property
+    def source(self) -> Path:
+        """The folder of its weights."""
+        return self.ref.folder
 
 
 def select_model(
@@ -98,32 +113,29 @@ def select_model(
 def _select_trial(
     paths: SweepPaths, spec: SweepSpec, trainable: Trainable[Any], trial: str | None
 ) -> SelectedModel:
-    notes: tuple[str, ...]
+    clear, notes = False, tuple[str, ...]()
     if trial is None:
         winner = select_winner(paths, spec)
         entry, clear, notes = winner.line, winner.clear, (f"chosen because {winner.why}",)
     else:
         find_trial(paths, trial)
-        clear, notes = False, ()
         entries = read_leaderboard(paths, spec.metric, spec.mode)
         entry = next(e for e in entries if e.record.id == trial)
     record = entry.record
-    found = newest_intact(paths.trial(record.id), trainable.models)
-    if found is None:
+    newest = newest_intact(paths.trial(record.id), trainable.models)
+    if newest is None:
         raise UserError(f"{paths.name}: trial {record.id} has no intact checkpoint")
-    card = ModelCard(
-        title_of(paths.root),
-        spec.metric,
-        entry.value,
-        (record.id,),
+    return SelectedModel(
+        checkpoint_ref(record, newest, {spec.metric: entry.value}),
+        paths,
+        spec,
+        trainable,
+        config_of(spec, trainable, record),
         record.params,
         (*_data(paths, record), *notes),
         "on the selection split, by which the search chose",
-    )
-    config = config_of(spec, trainable, record)
-    reason = f"not confirmed to be ahead of others; see tune best {paths.name} --confirm 3"
-    return SelectedModel(
-        paths, spec, trainable, record.id, found.folder, config, card, clear, reason
+        clear,
+        f"not confirmed to be ahead of others; see tune best {paths.name} --confirm 3",
     )
 
 
@@ -139,18 +151,33 @@ def _select_soup(
     soup = read_soup(folder)
     record = read_trial(paths.trial(soup.trial_id))
     method = f"average of weights: {soup.method}, {soup.options or 'no options'}"
-    card = ModelCard(
-        title_of(paths.root),
-        spec.metric,
-        soup.scores[soup.method].mean,
-        soup.members,
+    return SelectedModel(
+        soup_ref(paths, folder, soup, spec.metric),
+        paths,
+        spec,
+        trainable,
+        config_of(spec, trainable, record),
         record.params,
         (*_data(paths, record), method),
         "on the test split, which the search did not see",
+        soup.promoted,
+        f"the average is not significantly better than {soup.single}",
     )
-    config = config_of(spec, trainable, record)
-    reason = f"the average is not significantly better than {soup.single}"
-    return SelectedModel(paths, spec, trainable, name, folder, config, card, soup.promoted, reason)
+
+
+def soup_ref(paths: SweepPaths, folder: Path, soup: Soup, metric: str) -> ModelRef:
+    """The model of a soup; `metric` is that of its sweep.
+
+    Raises:
+        UserError: its files are damaged.
+    """
+    try:
+        digest = content_digest(verify(folder, hashes=False))
+    except CheckpointError as e:
+        raise UserError(str(e)) from e
+    parameters = flattened(read_trial(paths.trial(soup.trial_id)).config)
+    metrics = {metric: soup.scores[soup.method].mean}
+    return ModelRef("soup", str(folder), folder.name, digest, parameters, metrics, soup.members)
 
 
 def _data(paths: SweepPaths, record: TrialRecord) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from results.paths import SweepPaths
 from results.records import environment
 from results.records.trial import Report, TrialRecord, read_reports
 from results.storage.atomic import write_atomic
-from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from trainables.launch.rerun import RerunOrder
@@ -71,7 +70,12 @@ def reproduce(
         run_user_loop(spec, job, then[-1].step, workers, address)
         log = str(files.log(1, 0))
     else:
-        log = _run(RerunOrder(job, then[-1].step), workers, spec.resources.cpus_per_worker)
+        files.root.mkdir(parents=True)
+        order, output = files.root / "again.json", files.root / "again.log"
+        order.write_bytes(TypeAdapter(RerunOrder).dump_json(RerunOrder(job, then[-1].step)))
+        cpus, log = spec.resources.cpus_per_worker, str(output)
+        if run_ranks("trainables.launch.rerun", order, workers, cpus, output):
+            raise UserError(f"{record.id} could not be run again; log {log}")
     now = environment.read(files, 1)
     result = Reproduction(
         len(then),
@@ -79,7 +83,14 @@ def reproduce(
         tuple(environment.differences(was, now)) if was and now else (),
         log,
     )
-    _write_result(files, result)
+    verdict = {
+        "trial": record.id,
+        "identical": result.first is None,
+        "first": result.first,
+        "reports": result.reports,
+        "differences": result.differences,
+    }
+    write_atomic(files.root / "verdict.json", json.dumps(verdict, indent=1).encode())
     return result
 
 
@@ -97,17 +108,6 @@ def _check_reproducible(paths: SweepPaths, record: TrialRecord, then: Sequence[R
             f"{paths.name}: trial {record.id} ran with {' and '.join(ranks)}, one after the other: "
             "sums in another order differ in the last bits"
         )
-
-
-def _write_result(files: TrialPaths, result: Reproduction) -> None:
-    found = {
-        "trial": files.root.name,
-        "identical": result.first is None,
-        "first": result.first,
-        "reports": result.reports,
-        "differences": result.differences,
-    }
-    write_atomic(files.root / "verdict.json", json.dumps(found, indent=1).encode())
 
 
 def first_difference(then: Sequence[Report], now: Sequence[Report]) -> str | None:
@@ -129,15 +129,3 @@ def first_difference(then: Sequence[Report], now: Sequence[Report]) -> str | Non
 def measures_process(metric: str) -> bool:
     """Whether a metric, by its name, measures time or memory, which differ in every run."""
     return metric.endswith(_TIMES) or "memory" in metric
-
-
-def _run(order: RerunOrder, workers: int, cpus: float) -> str:
-    """Train in fresh processes; returns the log's path."""
-    root = order.job.paths.root
-    root.mkdir(parents=True)
-    file = root / "again.json"
-    file.write_bytes(TypeAdapter(RerunOrder).dump_json(order))
-    log = root / "again.log"
-    if run_ranks("trainables.launch.rerun", file, workers, cpus, log):
-        raise UserError(f"{order.job.trial_id} could not be run again; log {log}")
-    return str(log)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from results.checkpoints.commit import Checkpoint, newest_intact
+from results.checkpoints.commit import newest_intact
 from results.paths import SweepPaths
 from results.records.trial import TrialRecord, read_reports
 from results.trial_paths import TrialPaths
@@ -17,7 +17,7 @@ from trainables.launch.run_trial import output_to, run_local
 from trainables.registry import resolve_for
 from tuning.controller.trial_jobs import make_rerun_job
 from tuning.evaluation.load_model import config_of
-from tuning.evaluation.test_split import make_test_scorer
+from tuning.evaluation.scoring import make_test_scorer
 
 PrintLine = Callable[[str], None]
 """Prints a line for the user."""
@@ -51,7 +51,8 @@ class Retrainer:
         """
         config_of(self._spec, self._trainable, record)
         done = read_reports(files)
-        if done and done[-1].step >= until and (not self.can_evaluate or self._model(files)):
+        whole = bool(done) and done[-1].step >= until
+        if whole and (not self.can_evaluate or newest_intact(files, self._trainable.models)):
             return
         config = self._trainable.with_seed({**record.config, **record.adjusted}, seed)
         job = make_rerun_job(
@@ -68,16 +69,12 @@ class Retrainer:
         if not self.can_evaluate:
             return {}
         config = config_of(self._spec, self._trainable, record)
-        found = self._model(files)
+        found = newest_intact(files, self._trainable.models)
         if found is None:
             raise UserError(
                 f"{files.root}: no intact checkpoint to evaluate; confirm with fresh seeds instead"
             )
         return make_test_scorer(self._trainable, config, self._cache)(found.folder)
-
-    def _model(self, files: TrialPaths) -> Checkpoint | None:
-        """The newest intact checkpoint, as a folder with its weights."""
-        return newest_intact(files, self._trainable.models)
 
 
 def run_user_loop(

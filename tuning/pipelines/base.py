@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from importlib import import_module
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
+from results.models.ref import ModelRef
+from results.models.stages import StageRecord, read_stages
 from results.records.pipeline import PipelinePaths
 from search_spaces.pipeline.loading import LoadedPipeline
 from search_spaces.pipeline.stages import Stage
@@ -16,9 +18,10 @@ if TYPE_CHECKING:
 
 Session = Callable[..., "SweepController"]
 """Runs a session of a sweep; takes the keywords `observers` and `interrupt`."""
-Drive = Callable[[Session], "SweepController"]
+RunSession = Callable[[Session], "SweepController"]
 """Calls a session with what shows and interrupts it."""
-Say = Callable[[str], None]
+Notify = Callable[[str], None]
+"""Shows a line."""
 
 KINDS: dict[str, str] = {
     "data": "tuning.pipelines.kinds.folders:make_data",
@@ -29,9 +32,8 @@ KINDS: dict[str, str] = {
     "evaluate": "tuning.pipelines.kinds.models:evaluate",
     "command": "tuning.pipelines.kinds.folders:run_command",
 }
-"""Kind of stage → `module:function`, which takes the stage and its surroundings and returns what
-the stage put out, as plain data. A function that is killed is called again."""
-
+"""Kind of stage → `module:function`, which takes the stage and its context and returns its output.
+A function that is killed is called again."""
 
 CONFIRMS = "of"
 """In the result of a stage that decides the winner of a sweep: the stage of that sweep."""
@@ -50,23 +52,34 @@ class StageStopped(Exception):
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class StageOutput:
+    """What a stage put out: words and numbers as plain data, and models."""
+
+    result: Mapping[str, Any]
+    models: tuple[ModelRef, ...] = ()
+
+
+@dataclass(frozen=True)
+class StageContext:
     """The pipeline around a stage.
 
     Attributes:
         pipeline, paths: the pipeline and its folder.
-        results: what the stages before put out, by name.
         address: of the Ray cluster; None starts one on this machine.
-        drive: runs a session of a sweep.
-        say: shows a line.
+        run_session: runs a session of a sweep.
+        notify: shows a line.
     """
 
     pipeline: LoadedPipeline
     paths: PipelinePaths
-    results: Mapping[str, Mapping[str, Any]]
-    address: str | None
-    drive: Drive
-    say: Say
+    address: str | None = None
+    run_session: RunSession = lambda session: session()
+    notify: Notify = lambda line: None
+
+    @property
+    def records(self) -> Mapping[str, StageRecord]:
+        """The stages that have begun, by name."""
+        return read_stages(self.paths).stages
 
     @property
     def folders(self) -> dict[str, str]:
@@ -74,13 +87,12 @@ class Surroundings:
         return {name: str(self.paths.stage(name)) for name in self.pipeline.stages}
 
 
-def run_stage(stage: Stage, around: Surroundings) -> dict[str, Any]:
+def run_stage(stage: Stage, context: StageContext) -> StageOutput:
     """Run a stage, or go on with it.
 
     Raises:
         UserError: the stage cannot be run.
         StageStopped: it was interrupted, or has no result.
     """
-    module, _, function = KINDS[stage.kind].partition(":")
-    result: dict[str, Any] = getattr(import_module(module), function)(stage, around)
-    return result
+    output: StageOutput = resolve_name(KINDS[stage.kind])(stage, context)
+    return output

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
+from results.models.winners import ORIGIN
 from search_spaces.errors import UserError, first_few, suggest
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import KeyPath, flattened
@@ -24,14 +25,13 @@ from search_spaces.pipeline.stages import (
 from trainables.data.files import data_problem, outputs
 from trainables.registry import resolve
 from tuning.controller.preflight.checks import preflight
+from tuning.evaluation.average import method_of
 from tuning.evaluation.export_model import check_formats
-from tuning.evaluation.soup_request import method_of
-from tuning.pipelines.inputs import with_inputs
-from tuning.pipelines.winners import ORIGIN
+from tuning.pipelines.models import with_inputs
 
 Samples = dict[str, tuple[LoadedSweep, list[dict[str, Any]]]]
 """The sweep of each train stage, as it is going to run, and configurations of it."""
-_Found = Iterator[tuple[KeyPath, str]]
+_Problems = Iterator[tuple[KeyPath, str]]
 _PER_TOKEN = ("eval_loss", "perplexity")
 """Metrics that depend on the tokenizer: bits_per_byte does not."""
 
@@ -62,22 +62,21 @@ def check_pipeline(pipeline: LoadedPipeline) -> Samples:
     if whole is not None and sum(trials) > whole:
         text = f"{whole} is less than the {sum(trials)} trials of the stages"
         lines.append(pipeline.source.problem(("budget", "trials"), text).message)
-    if problem := _price_problem(pipeline):
-        lines.append(pipeline.source.problem(("budget", "cost"), problem).message)
+    if pipeline.head.budget.cost is not None:
+        lines += [pipeline.source.problem(("budget", "cost"), x).message for x in _prices(pipeline)]
     if lines:
         raise UserError(*lines)
     return samples
 
 
-def _price_problem(pipeline: LoadedPipeline) -> str | None:
-    """Why the costs of the stages cannot be added, if the whole budget limits them."""
-    if pipeline.head.budget.cost is None:
-        return None
+def _prices(pipeline: LoadedPipeline) -> Iterator[str]:
+    """Why the costs of the stages cannot be added."""
     prices = {name: one.spec.prices for name, one in pipeline.sweeps.items()}
-    if without := [name for name, price in prices.items() if price is None]:
-        return f"needs prices of stage {first_few(without)}, like prices: {{gpu_hour: 2.5}}"
     currencies = sorted({price.currency for price in prices.values() if price})
-    return f"the stages have prices in {' and '.join(currencies)}" if currencies[1:] else None
+    if without := [name for name, price in prices.items() if price is None]:
+        yield f"needs prices of stage {first_few(without)}, like prices: {{gpu_hour: 2.5}}"
+    elif len(currencies) > 1:
+        yield f"the stages have prices in {' and '.join(currencies)}"
 
 
 def _sampled(
@@ -92,14 +91,10 @@ def _sampled(
     sources = {value.partition(".")[2]: ties[name] for name, value in stage.tie.items()}
     origins = {name: sources for name in names}
     owner = model.stage if model else ""
-    loaded = with_inputs(pipeline, stage, {}, origins, _others(stage, owner, ties))
+    tied = {n: v for n, v in ties.items() if stage.tie[n].partition(".")[0] != owner}
+    loaded = with_inputs(pipeline, stage, {}, origins, tied)
     alone = not dependencies(stage.name, pipeline.stages)
     return loaded, preflight(loaded, files=alone)
-
-
-def _others(stage: TrainStage, owner: str, ties: Mapping[str, Any]) -> dict[str, Any]:
-    """The ties that do not come with the model to begin with."""
-    return {n: v for n, v in ties.items() if stage.tie[n].partition(".")[0] != owner}
 
 
 def _example(pipeline: LoadedPipeline, value: str) -> Any:
@@ -112,7 +107,7 @@ def _example(pipeline: LoadedPipeline, value: str) -> Any:
     return flattened(spec.fixed)[parameter]
 
 
-def _train_problems(pipeline: LoadedPipeline, stage: TrainStage, samples: Samples) -> _Found:
+def _train_problems(pipeline: LoadedPipeline, stage: TrainStage, samples: Samples) -> _Problems:
     spec = pipeline.sweeps[stage.name].spec
     known = {*spec.domains(), *flattened(spec.fixed)}
     if stage.init is not None:
@@ -133,7 +128,7 @@ def _train_problems(pipeline: LoadedPipeline, stage: TrainStage, samples: Sample
     yield from _column_problems(pipeline, stage)
 
 
-def _choice_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Found:
+def _choice_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Problems:
     """`choose_by` is a metric that the later stage reports, with a known direction."""
     if stage.choose_by is None:
         return
@@ -148,7 +143,7 @@ def _choice_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Found:
         yield ("choose_by",), f"is less or more better? write 'min {text}' or 'max {text}'"
 
 
-def _tokenizer_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Found:
+def _tokenizer_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Problems:
     """Models whose tokenizers differ cannot be compared by a loss per token."""
     model, spec = model_reference(stage.init), pipeline.sweeps[stage.name].spec
     if model is None or model.role != "top":
@@ -165,7 +160,7 @@ def _tokenizer_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Found:
         )
 
 
-def _column_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Found:
+def _column_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Problems:
     """Files of a data stage exist, and have the columns that the trainable reads."""
     fixed = pipeline.sweeps[stage.name].spec.fixed
     for path, name in folder_references(fixed):
@@ -198,12 +193,16 @@ def _at(tree: Any, path: KeyPath) -> Any:
     return tree
 
 
-def _length_problems(pipeline: LoadedPipeline, stage: TrainStage, samples: Samples) -> _Found:
+def _length_problems(pipeline: LoadedPipeline, stage: TrainStage, samples: Samples) -> _Problems:
     """A model has as many positions as the sequences on which it was trained have tokens."""
     model = model_reference(stage.init)
     if model is None or model.stage not in samples:
         return
-    lengths = [_lengths(*samples[name]) for name in (stage.name, model.stage)]
+    lengths = []
+    for loaded, sampled in (samples[stage.name], samples[model.stage]):
+        config = resolve(loaded.spec.trainable).Config
+        made = (config.model_validate(loaded.spec.nest(params)) for params in sampled)
+        lengths.append({one.sequence_length for one in made if hasattr(one, "sequence_length")})
     longest, positions = max(lengths[0], default=0), min(lengths[1], default=0)
     if positions and longest > positions:
         yield (
@@ -213,13 +212,7 @@ def _length_problems(pipeline: LoadedPipeline, stage: TrainStage, samples: Sampl
         )
 
 
-def _lengths(loaded: LoadedSweep, sampled: list[dict[str, Any]]) -> set[int]:
-    config = resolve(loaded.spec.trainable).Config
-    made = (config.model_validate(loaded.spec.nest(params)) for params in sampled)
-    return {one.sequence_length for one in made if hasattr(one, "sequence_length")}
-
-
-def _other_problems(pipeline: LoadedPipeline, name: str) -> _Found:
+def _other_problems(pipeline: LoadedPipeline, name: str) -> _Problems:
     stage = pipeline.stages[name]
     try:
         if isinstance(stage, ExportStage):

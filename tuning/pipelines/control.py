@@ -6,7 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Self
+from typing import Literal, Self
 
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
@@ -16,64 +16,50 @@ from search_spaces.errors import UserError
 from tuning.controller.commands import POLL_S, pending_commands, send
 
 
-def pause_pipeline(paths: PipelinePaths) -> str:
-    """End the session of a pipeline; trials keep their checkpoints. Returns the effect in words.
+def command_pipeline(paths: PipelinePaths, do: Literal["pause", "stop"]) -> str:
+    """Pause or stop a pipeline that runs; returns the effect in words.
+
+    A pause ends its session; trials keep their checkpoints. A stop ends the sweeps that run, and
+    no other stage begins.
 
     Raises:
         UserError: no process runs it.
     """
-    owner = _driver(paths, "pause")
-    send(_inbox(paths), "pause")
-    return f"{owner} pauses now; continue with: tune resume {pipeline_argument(paths)}"
-
-
-def stop_pipeline(paths: PipelinePaths) -> str:
-    """Stop the sweeps that run, and begin no other stage. Returns the effect in words.
-
-    Raises:
-        UserError: no process runs it.
-    """
-    owner = _driver(paths, "stop")
-    send(_inbox(paths), "stop")
+    resume = f"tune resume {pipeline_argument(paths)}"
+    if (owner := current_driver(paths.lock)) is None:
+        raise UserError(
+            f"{paths.name}: no process runs this pipeline, so there is nothing to {do}; "
+            f"continue with: {resume}"
+        )
+    send(SweepPaths(paths.root), do)
+    if do == "pause":
+        return f"{owner} pauses now; continue with: {resume}"
     return (
         f"{owner} stops the trials of the stages that run, which are then complete, and ends; "
-        f"run the other stages with: tune resume {pipeline_argument(paths)}"
+        f"run the other stages with: {resume}"
     )
 
 
-def _driver(paths: PipelinePaths, what: str) -> str:
-    owner = current_driver(paths.lock)
-    if owner is None:
-        raise UserError(
-            f"{paths.name}: no process runs this pipeline, so there is nothing to {what}; "
-            f"continue with: tune resume {pipeline_argument(paths)}"
-        )
-    return owner
-
-
-def _inbox(paths: PipelinePaths) -> SweepPaths:
-    """The files of commands have the names and the content of those of a sweep."""
-    return SweepPaths(paths.root)
-
-
-class Commands:
+class PipelineCommands:
     """Carries out, in a thread, the commands to a pipeline that this process runs.
 
     A pause acts as Ctrl-C does: it comes to the main thread as a SIGINT.
 
     Attributes:
         stopped: whether no other stage is to begin.
+        running: the stages that run now.
     """
 
     def __init__(self, paths: PipelinePaths) -> None:
-        self._paths, self.stopped = paths, False
-        self._running: set[str] = set()
+        self._paths, self._inbox = paths, SweepPaths(paths.root)
+        self.stopped, self.running = False, set[str]()
+        self._sent: set[str] = set()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="commands", daemon=True)
 
     def __enter__(self) -> Self:
-        for command in pending_commands(_inbox(self._paths)):  # of an earlier session
-            _inbox(self._paths).command(command.id).unlink(missing_ok=True)
+        for command in pending_commands(self._inbox):  # of an earlier session
+            self._inbox.command(command.id).unlink(missing_ok=True)
         self._thread.start()
         return self
 
@@ -82,35 +68,23 @@ class Commands:
         self._thread.join()
 
     @contextmanager
-    def during(self, name: str) -> Iterator[None]:
+    def running_stage(self, name: str) -> Iterator[None]:
         """A stage runs in this block."""
-        self.add(name)
+        self.running.add(name)
         try:
             yield
         finally:
-            self.remove(name)
-
-    def add(self, name: str) -> None:
-        """A stage runs from now on."""
-        self._running.add(name)
-
-    def remove(self, name: str) -> None:
-        """A stage has ended."""
-        self._running.discard(name)
+            self.running.discard(name)
 
     def _watch(self) -> None:
-        told: set[str] = set()
         while not self._ended.wait(POLL_S):
             with suppress(OSError):  # storage that fails for a moment
-                self._carry_out(told)
-
-    def _carry_out(self, told: set[str]) -> None:
-        for command in pending_commands(_inbox(self._paths)):
-            self.stopped = self.stopped or command.do == "stop"
-            _inbox(self._paths).command(command.id).unlink(missing_ok=True)
-            if command.do == "pause":
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        for name in {*self._running} - told if self.stopped else ():
-            if current_driver((sweep := self._paths.sweep(name)).lock):
-                send(sweep, "stop")
-                told.add(name)
+                for command in pending_commands(self._inbox):
+                    self.stopped = self.stopped or command.do == "stop"
+                    self._inbox.command(command.id).unlink(missing_ok=True)
+                    if command.do == "pause":
+                        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                for name in {*self.running} - self._sent if self.stopped else ():
+                    if current_driver((sweep := self._paths.sweep(name)).lock):
+                        send(sweep, "stop")
+                        self._sent.add(name)

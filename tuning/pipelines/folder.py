@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from results.models.stages import StageRecord, read_stages, write_stages
 from results.paths import SweepPaths
-from results.records.pipeline import PipelinePaths, read_stages, write_stages
+from results.records.pipeline import PipelinePaths
 from results.sweep_folder.folder import resolve_storage
 from results.sweep_folder.identity import identity, is_signed, sign
 from results.sweep_folder.trust import Trust
@@ -54,15 +54,14 @@ def last_soup(paths: PipelinePaths) -> str | None:
     Raises:
         UserError: that stage is not complete.
     """
-    sweep, records = last_sweep(paths), read_stages(paths).stages
-    results = {name: record.result for name, record in records.items() if record.done}
-    pipeline = load_pipeline(paths.spec)
-    if missing := [one for one in averages_of(sweep.name, pipeline) if one not in results]:
+    sweep, pipeline = last_sweep(paths), load_pipeline(paths.spec)
+    records = {name: one for name, one in read_stages(paths).stages.items() if one.done}
+    if missing := [one for one in averages_of(sweep.name, pipeline) if one not in records]:
         raise UserError(
             f"{paths.name}: its stage {missing[0]} is not complete; continue with tune resume "
             f"{paths.name}, or use {paths.name}/{sweep.name}"
         )
-    return soup_of(sweep.name, pipeline, results)
+    return soup_of(sweep.name, pipeline, records)
 
 
 def averages_of(train: str, pipeline: LoadedPipeline) -> list[str]:
@@ -71,16 +70,10 @@ def averages_of(train: str, pipeline: LoadedPipeline) -> list[str]:
     return [one.name for one in found if one.of == train]
 
 
-def soup_of(
-    train: str, pipeline: LoadedPipeline, results: Mapping[str, Mapping[str, Any]]
-) -> str | None:
-    """The name of the last average of a train stage; None if no stage averages it.
-
-    Args:
-        results: what the stages put out, by name.
-    """
+def soup_of(train: str, pipeline: LoadedPipeline, records: Mapping[str, StageRecord]) -> str | None:
+    """The name of the last average of a train stage; None if no stage averages it."""
     names = averages_of(train, pipeline)
-    return str(results[names[-1]]["soup"]) if names else None
+    return records[names[-1]].models[0].name if names else None
 
 
 def sign_pipeline(paths: PipelinePaths, spec: bytes) -> None:

@@ -35,7 +35,12 @@ def stage_keys(pipeline: LoadedPipeline, cache: Path) -> dict[str, str]:
     for name in pipeline.order:
         stage = pipeline.stages[name]
         inputs = {other: keys[other] for other in dependencies(name, pipeline.stages)}
-        content = {"kind": stage.kind, "inputs": inputs, "code": _code(stage, pipeline)}
+        code: Mapping[str, str] = {}  # its version, if results depend on more than the keys
+        if isinstance(stage, TrainStage):
+            code = resolve_for(pipeline.sweeps[name].spec).source()
+        elif isinstance(stage, DataStage):
+            code = {"data": str(VERSION)}
+        content = {"kind": stage.kind, "inputs": inputs, "code": code}
         content |= {"configuration": _configuration(stage, pipeline, cache)}
         text = json.dumps(content, sort_keys=True, default=str)
         keys[name] = hashlib.sha256(text.encode()).hexdigest()
@@ -57,7 +62,8 @@ def _configuration(stage: Stage, pipeline: LoadedPipeline, cache: Path) -> dict[
     if isinstance(stage, DataStage):
         files = input_files(stage.paths, pipeline.directory)
         found["files"] = [content_digest(file, cache) for file in files]
-        found["filter"] = _filter_digest(stage, pipeline.directory)
+        filter_ = pipeline.directory / (stage.keep_if or "").rpartition(":")[0]
+        found["filter"] = _digest(filter_) if stage.keep_if else ""
         if isinstance(stage.tokenizer, str):
             folder = Path(tokenizer_source(stage.tokenizer, pipeline.directory))
             found["tokenizer"] = _digest(folder / "tokenizer.json") if folder.is_dir() else None
@@ -71,19 +77,6 @@ def _own_files(sweep: LoadedSweep) -> list[Path]:
     globs = [given] if isinstance(given, str) else given if isinstance(given, list) else []
     plain = [g for g in globs if isinstance(g, str) and not list(folder_references([g]))]
     return input_files(plain, sweep.path.absolute().parent)
-
-
-def _code(stage: Stage, pipeline: LoadedPipeline) -> Mapping[str, str]:
-    """The version of the code that a stage runs, if its results depend on more than its keys."""
-    if isinstance(stage, TrainStage):
-        return resolve_for(pipeline.sweeps[stage.name].spec).source()
-    return {"data": str(VERSION)} if isinstance(stage, DataStage) else {}
-
-
-def _filter_digest(stage: DataStage, directory: Path) -> str:
-    if stage.keep_if is None:
-        return ""
-    return _digest(directory / stage.keep_if.rpartition(":")[0])
 
 
 def _digest(file: Path) -> str:

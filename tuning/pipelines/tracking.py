@@ -2,29 +2,17 @@
 
 from __future__ import annotations
 
-from results.records.pipeline import PipelinePaths, original_of, read_stages
+from results.models.stages import original_of, read_stages
+from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
-from results.report.pipeline_data import PipelineData, read_pipeline_data
+from results.report.pipeline_data import read_pipeline_data
 from results.storage.fencing import Fence
 from results.sweep_folder.folder import read_state
 from results.tracking import PipelineFacts
 from search_spaces.pipeline.loading import LoadedPipeline, load_pipeline
 from search_spaces.redaction import redact
 from tuning.controller.tracking.observer import artifact_root, experiment_of, tracking_uri
-from tuning.pipelines.base import Say
-from tuning.pipelines.winners import winners_by_later_stages
-
-
-def read_data(paths: PipelinePaths, *, driven: bool) -> PipelineData:
-    """The pipeline as its report and MLflow show it.
-
-    Args:
-        driven: whether a driver runs it now.
-    """
-    chosen = winners_by_later_stages(load_pipeline(paths.spec), paths)
-    trials = {name: one.trial for name, one in chosen.items()}
-    return read_pipeline_data(paths, driven=driven, chosen=trials)
-
+from tuning.pipelines.base import Notify
 
 Stores = dict[tuple[str, str], list[str]]
 """URI and experiment in MLflow → the train stages that are tracked there."""
@@ -58,7 +46,7 @@ def deliver_pipeline(paths: PipelinePaths, fence: Fence) -> str | None:
         return f"{paths.root} is a copy of {original}, whose runs MLflow has"
     from results.tracking.mlflow.pipeline_runs import PipelineRuns
 
-    data, facts = read_data(paths, driven=False), PipelineFacts(identity, paths.name)
+    data, facts = read_pipeline_data(paths, driven=False), PipelineFacts(identity, paths.name)
     spec = redact(paths.spec.read_text(encoding="utf-8"))
     for (uri, experiment), names in stages.items():
         keys = {name: read_state(paths.sweep(name)).key for name in names}
@@ -72,7 +60,7 @@ def deliver_pipeline(paths: PipelinePaths, fence: Fence) -> str | None:
     return None
 
 
-def track_pipeline(paths: PipelinePaths, fence: Fence, say: Say) -> None:
-    """Deliver at the end of a session, and say what has to be delivered later."""
+def track_pipeline(paths: PipelinePaths, fence: Fence, notify: Notify) -> None:
+    """Deliver at the end of a session, and tell what has to be delivered later."""
     if problem := deliver_pipeline(paths, fence):
-        say(f"not in MLflow yet ({problem}); later: tune sync {paths.name}")
+        notify(f"not in MLflow yet ({problem}); later: tune sync {paths.name}")

@@ -197,8 +197,7 @@ class Sweep(Asking):
         Raises:
             UserError: no trial has a value.
         """
-        from results.analysis.selection import select_winner
-        from results.analysis.winner import describe_winner
+        from results.analysis.selection import describe_winner, select_winner
         from results.records.integrity import check_records
 
         found = check_records(self._require_begun())
@@ -230,11 +229,10 @@ class Sweep(Asking):
         Raises:
             UserError: fewer than two trials have weights that can be averaged.
         """
-        from tuning.evaluation.average_models import average_models
-        from tuning.evaluation.soup_request import ModelChoice, SoupRequest, method_of
+        from tuning.evaluation.average import AverageOptions, ModelChoice, average_models, method_of
 
         made = method_of(method, [f"{key}={value}" for key, value in options.items()], None)
-        request = SoupRequest(made, None, None, None, "64MB", None, force)
+        request = AverageOptions(made, force=force)
         return average_models(self._trusted, self.spec, ModelChoice(top), request)[0]
 
     def export(

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 from results.averaging.method import Method, make_method
 from results.averaging.soup.candidates import WEIGHTS, Candidate
@@ -83,7 +83,9 @@ def make_soup(
         staged(paths.soup(name)) as folder,
         TemporaryDirectory(prefix=f".{name}.", dir=folder.parent) as scratch,
     ):
-        _copy_model_files(candidates[0].folder, folder)
+        for file in candidates[0].folder.iterdir():
+            if file.is_file() and not any(file.match(pattern) for pattern in _NOT_COPIED):
+                shutil.copyfile(file, folder / file.name)
         soup = SoupBuilder(folder, Path(scratch), candidates, evaluator, recipe).build()
         (folder / SOUP_FILE).write_text(soup.model_dump_json(indent=1))
     return soup
@@ -119,14 +121,29 @@ class SoupBuilder:
         examples = evaluator.test(self.folder)
         scores[method] = score(examples)
         gained = gain(examples, alone, evaluator.sign)
-        self._split_into_shards()
+        if recipe.max_shard is not None:
+            whole, memory = self.folder / WEIGHTS, recipe.max_memory
+            files = average([whole], whole, max_memory=memory, max_shard=recipe.max_shard).files
+            if whole not in files:
+                whole.unlink()
+        shares = recipe.method.shares(len(self.candidates), recipe.weights)
         return Soup(
             metric=evaluator.metric,
             method=method,
             options=recipe.method.model_dump(),
             members=tuple(c.label for c in members),
             single=single.label,
-            candidates=tuple(self._described()),
+            candidates=tuple(
+                {
+                    "label": candidate.label,
+                    "value": candidate.value,
+                    "checkpoint": candidate.folder.name,
+                    "sha256": candidate.sha256,
+                    "share": None if recipe.method.selects else share,
+                    "init": candidate.init,
+                }
+                for candidate, share in zip(self.candidates, shares, strict=True)
+            ),
             scores=scores,
             gain=gained,
             promoted=gained.is_significant,
@@ -142,9 +159,9 @@ class SoupBuilder:
         best, members = ranked[0][0], [ranked[0][1]]
         for _, candidate in ranked[1:]:
             self._write(method, [*members, candidate])
-            found = self._selection_score()
-            if found is not None and found >= best:
-                best, members = found, [*members, candidate]
+            with suppress(UserError):  # the score is not finite
+                if (found := self.evaluator.rank(self.folder, "an average")) >= best:
+                    best, members = found, [*members, candidate]
         return members, self._write(method, members)
 
     def _write(self, method: Method, members: Sequence[Candidate]) -> Averaged:
@@ -163,13 +180,6 @@ class SoupBuilder:
         self.evaluator.recalibrate(self.folder)
         return averaged
 
-    def _selection_score(self) -> float | None:
-        """Score of the average in the folder; None if it is not finite."""
-        try:
-            return self.evaluator.rank(self.folder, "an average")
-        except UserError:
-            return None
-
     @cached_property
     def _base(self) -> Path | None:
         if self.recipe.base is None:
@@ -177,31 +187,3 @@ class SoupBuilder:
         base, digest = self.recipe.base(self.scratch)
         check_base(self.candidates, digest, self.recipe.force)
         return base
-
-    def _split_into_shards(self) -> None:
-        """Split the weights file into shards, if the recipe asks for that."""
-        whole, max_shard = self.folder / WEIGHTS, self.recipe.max_shard
-        if max_shard is not None:
-            memory = self.recipe.max_memory
-            averaged = average([whole], whole, max_memory=memory, max_shard=max_shard)
-            if whole not in averaged.files:
-                whole.unlink()
-
-    def _described(self) -> Iterator[dict[str, Any]]:
-        """The record of each candidate."""
-        shares = self.recipe.method.shares(len(self.candidates), self.recipe.weights)
-        for candidate, share in zip(self.candidates, shares, strict=True):
-            yield {
-                "label": candidate.label,
-                "value": candidate.value,
-                "checkpoint": candidate.folder.name,
-                "sha256": candidate.sha256,
-                "share": None if self.recipe.method.selects else share,
-                "init": candidate.init,
-            }
-
-
-def _copy_model_files(checkpoint: Path, folder: Path) -> None:
-    for file in checkpoint.iterdir():
-        if file.is_file() and not any(file.match(pattern) for pattern in _NOT_COPIED):
-            shutil.copyfile(file, folder / file.name)

@@ -18,12 +18,12 @@ from results.checkpoints.commit import (
     newest_intact,
     verify_all,
 )
-from results.checkpoints.streaming_hash import FileEntry
 from results.checkpoints.tensor_layout import weights_file
 from results.paths import SweepPaths
 from results.records.trial import read_reports
 from results.trial_paths import ADAPTER, LINEAGE
 from search_spaces.errors import UserError, suggest
+from search_spaces.spec.sweep import SweepSpec
 
 log = logging.getLogger(__name__)
 
@@ -69,20 +69,19 @@ class Candidate:
     def lineage(self) -> dict[str, Any]:
         """Content of its `lineage.json`; empty where there is none."""
         try:
-            found = json.loads((self.folder / LINEAGE).read_text())
+            content = json.loads((self.folder / LINEAGE).read_text())
         except (OSError, ValueError):
             return {}
-        return found if isinstance(found, dict) else {}
+        return content if isinstance(content, dict) else {}
 
     @property
     def init(self) -> str | None:
         """Digest of the weights from which it started."""
-        found = self.lineage.get("init")
-        return found if isinstance(found, str) else None
+        return digest if isinstance(digest := self.lineage.get("init"), str) else None
 
 
 def best_trials(
-    paths: SweepPaths, metric: str, mode: str, top: int, models: ReadCheckpoints = verify_all
+    paths: SweepPaths, spec: SweepSpec, top: int, models: ReadCheckpoints = verify_all
 ) -> list[Candidate]:
     """The best trials that have an intact checkpoint with weights, best first, at most `top`.
 
@@ -93,28 +92,24 @@ def best_trials(
         UserError: there is none.
     """
     found: list[Candidate] = []
-    for line in read_leaderboard(paths, metric, mode):
+    for line in read_leaderboard(paths, spec.metric, spec.mode):
         if line.value is None or not line.record.eligible or len(found) == top:
             continue
         checkpoint = newest_intact(paths.trial(line.record.id), models)
-        if checkpoint is None or _weights_in(checkpoint) is None:
+        if checkpoint and (one := _candidate(checkpoint, line.record.id, line.value)):
+            found.append(one)
+        else:
             log.warning("trial %s left out: no intact checkpoint with weights", line.record.id)
-            continue
-        found.append(_of(checkpoint, line.record.id, line.value))
     if not found:
         raise UserError(
-            f"{paths.root}: no trial has both a finite '{metric}' and an intact checkpoint with "
-            f"{WEIGHTS}; see: tune show {paths.name}"
+            f"{paths.root}: no trial has both a finite '{spec.metric}' and an intact checkpoint "
+            f"with {WEIGHTS}; see: tune show {paths.name}"
         )
     return found
 
 
 def named_trials(
-    paths: SweepPaths,
-    metric: str,
-    mode: str,
-    trials: Sequence[str],
-    models: ReadCheckpoints = verify_all,
+    paths: SweepPaths, spec: SweepSpec, trials: Sequence[str], models: ReadCheckpoints = verify_all
 ) -> list[Candidate]:
     """The trials with these ids, in this order.
 
@@ -124,19 +119,18 @@ def named_trials(
     ids = paths.trial_ids()
     for unknown in (t for t in trials if t not in ids):
         raise UserError(f"{paths.name}: no trial '{unknown}'{suggest(unknown, ids)}")
-    every = best_trials(paths, metric, mode, len(ids), models)
-    for useless in set(trials) - {c.label for c in every}:
+    by_id = {c.label: c for c in best_trials(paths, spec, len(ids), models)}
+    for useless in set(trials) - by_id.keys():
         raise UserError(
-            f"{paths.name}: trial {useless} has no finite '{metric}' or no intact checkpoint with "
-            f"{WEIGHTS}; see: tune show {paths.name} {useless}"
+            f"{paths.name}: trial {useless} has no finite '{spec.metric}' or no intact checkpoint "
+            f"with {WEIGHTS}; see: tune show {paths.name} {useless}"
         )
-    by_id = {c.label: c for c in every}
     return [by_id[t] for t in dict.fromkeys(trials)]
 
 
 def last_checkpoints(
     paths: SweepPaths,
-    metric: str,
+    spec: SweepSpec,
     trial_id: str,
     last: int,
     models: ReadCheckpoints = verify_all,
@@ -147,16 +141,17 @@ def last_checkpoints(
         UserError: there are fewer than two.
     """
     trial = paths.trial(trial_id)
-    reported = {r.step: r.metrics.get(metric, math.nan) for r in read_reports(trial)}
+    reported = {r.step: r.metrics.get(spec.metric, math.nan) for r in read_reports(trial)}
     found: list[Candidate] = []
     for checkpoint in models(trial):
         if len(found) == last:
             break
         if isinstance(checkpoint, CheckpointError):
             log.warning("checkpoint skipped, %s", checkpoint)
-        elif _weights_in(checkpoint) is not None:
-            value = reported.get(checkpoint.step, math.nan)
-            found.append(_of(checkpoint, f"{trial_id}@{checkpoint.step}", value))
+            continue
+        value = reported.get(checkpoint.step, math.nan)
+        if one := _candidate(checkpoint, f"{trial_id}@{checkpoint.step}", value):
+            found.append(one)
     if len(found) < 2:
         count = "one" if found else "no"
         raise UserError(
@@ -191,9 +186,7 @@ def federated_clients(paths: SweepPaths, trial_id: str) -> list[Candidate]:
     ]
 
 
-def parse_weights(
-    candidates: Sequence[Candidate], text: str, metric: str, mode: str
-) -> list[float]:
+def parse_weights(candidates: Sequence[Candidate], text: str, spec: SweepSpec) -> list[float]:
     """Weights of candidates: `metric`, `examples`, or numbers separated by commas.
 
     `metric`: proportional to a model's value, or to its inverse where less is better. `examples`:
@@ -206,9 +199,9 @@ def parse_weights(
         values = [c.value for c in candidates]
         if not all(0 < value < math.inf for value in values):
             raise UserError(
-                f"--weights metric: needs a '{metric}' above 0 for all models, got {values}"
+                f"--weights metric: needs a '{spec.metric}' above 0 for all models, got {values}"
             )
-        return values if mode == "max" else [1 / value for value in values]
+        return values if spec.mode == "max" else [1 / value for value in values]
     if text == "examples":
         counts = [c.lineage.get("examples") for c in candidates]
         if not all(isinstance(count, int) for count in counts):
@@ -224,13 +217,8 @@ def parse_weights(
         ) from None
 
 
-def _of(checkpoint: Checkpoint, label: str, value: float) -> Candidate:
-    entry = _weights_in(checkpoint)
-    assert entry is not None, label
-    return Candidate(label, value, checkpoint.folder, entry.sha256)
-
-
-def _weights_in(checkpoint: Checkpoint) -> FileEntry | None:
-    """The file of the weights, or of an adapter, in a checkpoint's manifest."""
+def _candidate(checkpoint: Checkpoint, label: str, value: float) -> Candidate | None:
+    """The model of a checkpoint; None if it holds neither weights nor an adapter."""
     files = checkpoint.manifest.files
-    return files.get(WEIGHTS) or files.get(ADAPTER)
+    entry = files.get(WEIGHTS) or files.get(ADAPTER)
+    return Candidate(label, value, checkpoint.folder, entry.sha256) if entry else None

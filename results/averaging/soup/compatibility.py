@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from pathlib import Path
-from typing import Any
 
 from results.averaging.soup.candidates import Candidate
 from results.checkpoints.tensor_layout import layout_mismatch, read_layout
@@ -26,7 +24,12 @@ def check_models(candidates: Sequence[Candidate], force: bool = False) -> None:
             first one's, or whose tensors or adapters differ.
     """
     first = candidates[0]
-    problems = [] if force else [_unknown_start(c) for c in candidates if c.init is None]
+    problems = [
+        f"trial {c.label}: {c.folder / LINEAGE} names no initial weights, so it is unknown "
+        "whether it may be averaged; --force averages it anyway"
+        for c in candidates
+        if c.init is None and not force
+    ]
     layout = read_layout(first.weights)
     for other in candidates[1:]:
         reason = layout_mismatch(layout, read_layout(other.weights))
@@ -67,22 +70,12 @@ def check_base(candidates: Sequence[Candidate], digest: str | None, force: bool)
     )
 
 
-def _unknown_start(candidate: Candidate) -> str:
-    return (
-        f"trial {candidate.label}: {candidate.folder / LINEAGE} names no initial weights, so it "
-        "is unknown whether it may be averaged; --force averages it anyway"
-    )
-
-
 def _adapter_mismatch(first: Candidate, other: Candidate) -> str | None:
     """Why two adapters of the same shapes are not the same kind of update."""
-    mine, theirs = (_read_json(c.weights.parent / ADAPTER_CONFIG) for c in (first, other))
+    files = (c.weights.parent / ADAPTER_CONFIG for c in (first, other))
+    mine, theirs = (json.loads(f.read_bytes()) if f.is_file() else {} for f in files)
     for key in _ADAPTER_KEYS:
         if mine.get(key) != theirs.get(key):
             both = f"{mine.get(key)} in one and {theirs.get(key)} in the other"
             return f"{ADAPTER_CONFIG} has {key}: {both}"
     return None
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    return dict(json.loads(path.read_bytes())) if path.is_file() else {}

@@ -45,7 +45,12 @@ def parameter_axis(name: str, values: Sequence[Any], domain: Domain | None) -> A
     """The axis of one hyperparameter; the values may hold `ABSENT`."""
     numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
     if not numbers or not values or (domain is not None and domain.is_categorical):
-        return _categories(name, values)
+        labels = [
+            _NO_VALUE if v is ABSENT else v if isinstance(v, str) else json.dumps(v) for v in values
+        ]
+        places = {label: float(i) for i, label in enumerate(sorted(set(labels), key=_order))}
+        ticks = {place: label for label, place in places.items()}
+        return Axis(text(name), [places[label] for label in labels], ticks, continuous=False)
     if domain is not None and domain.log and min(values) > 0:
         logs = [math.log10(v) for v in values]
         return Axis(text(name), logs, _decades(min(logs), max(logs)), continuous=True)
@@ -74,15 +79,6 @@ def axes(params: Sequence[Mapping[str, Any]], domains: Mapping[str, Domain]) -> 
         for name, column in columns.items()
         if any(value != column[0] for value in column)
     }
-
-
-def _categories(name: str, values: Sequence[Any]) -> Axis:
-    labels = [
-        _NO_VALUE if v is ABSENT else v if isinstance(v, str) else json.dumps(v) for v in values
-    ]
-    positions = {label: float(i) for i, label in enumerate(sorted(set(labels), key=_order))}
-    ticks = {position: label for label, position in positions.items()}
-    return Axis(text(name), [positions[label] for label in labels], ticks, continuous=False)
 
 
 def _order(label: str) -> tuple[float, str]:

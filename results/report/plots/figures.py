@@ -89,7 +89,11 @@ def parallel_coordinates(data: SweepData) -> go.Figure | None:
         "cmax": high,
         "showscale": True,
     }
-    dimensions = [_dimension(a) for a in [*found.values(), metric]]
+    dimensions = []
+    for axis in [*found.values(), metric]:
+        dimensions.append({"label": axis.title, "values": axis.values})
+        if axis.ticks:  # the only labels that plotly does not interpret as HTML
+            dimensions[-1] |= {"tickvals": [*axis.ticks], "ticktext": [*axis.ticks.values()]}
     slanted = len(dimensions) > _MAX_LEVEL_LABELS
     figure = go.Figure(
         go.Parcoords(line=line, dimensions=dimensions, labelangle=-20 if slanted else 0)
@@ -227,13 +231,6 @@ def _add_curves(
         opacity=0.6,
         hovertemplate="%{text} at %{x}: %{y:.5g}<extra></extra>",
     )
-
-
-def _dimension(axis: Axis) -> dict[str, Any]:
-    shown: dict[str, Any] = {"label": axis.title, "values": axis.values}
-    if axis.ticks:  # the only labels that plotly does not interpret as HTML
-        shown |= {"tickvals": list(axis.ticks), "ticktext": list(axis.ticks.values())}
-    return shown
 
 
 def _cells(x: Axis, y: Axis, values: Any) -> dict[str, Any]:

@@ -59,17 +59,13 @@ def inheritance_figure(data: SweepData) -> go.Figure | None:
         hovertemplate="%{text}<extra></extra>",
     )
     for record, event in events:
-        tail, head = (event.donor_step, text(event.donor)), (event.step, text(record.id))
-        _add_arrow(figure, tail, head)
+        head = {"x": event.step, "y": text(record.id), "xref": "x", "yref": "y"}
+        tail = {"ax": event.donor_step, "ay": text(event.donor), "axref": "x", "ayref": "y"}
+        style = {"showarrow": True, "arrowhead": 2, "arrowcolor": INHERITED, "standoff": 4}
+        figure.add_annotation(**head, **tail, **style, text="")
     figure.update_yaxes(type="category")
     figure.update_xaxes(whole_ticks([0, *(m.step for m in members)]))
     return figure.update_layout(height=140 + 26 * len(members), showlegend=False)
-
-
-def _add_arrow(figure: go.Figure, tail: tuple[int, str], head: tuple[int, str]) -> None:
-    refs = {"xref": "x", "yref": "y", "axref": "x", "ayref": "y"}
-    style = {"showarrow": True, "arrowhead": 2, "arrowcolor": INHERITED, "standoff": 4, "text": ""}
-    figure.add_annotation(x=head[0], y=head[1], ax=tail[0], ay=tail[1], **refs, **style)
 
 
 def _short(value: object) -> str:

@@ -17,7 +17,7 @@ from results.report.sweep_data import SweepData
 
 
 @dataclass(frozen=True, order=True)
-class Happening:
+class SweepEvent:
     """One line of a sweep's history. `time` is Unix seconds."""
 
     time: float
@@ -25,37 +25,39 @@ class Happening:
     text: str
 
 
-def happenings(data: SweepData) -> list[Happening]:
-    """Everything that happened, oldest first."""
-    found = [*_reached(data)]
+def timeline(data: SweepData) -> list[SweepEvent]:
+    """The history of a sweep, oldest first."""
+    found = [*_rung_events(data)]
     for record, reports in data.trials:
         found += _attempts(record)
-        found += _went_on(record, reports, data.rung_steps)
+        found += _promotions(record, reports, data.rung_steps)
         if record.state.finished or record.state is TrialState.PAUSED:
             why = f"{record.state}: {record.reason}" if record.reason else str(record.state)
-            found.append(Happening(_ended(record, reports), record.id, why))
+            last = record.attempts[-1].ended if record.attempts else None
+            ended = last or (reports[-1].time if reports else record.created)
+            found.append(SweepEvent(ended, record.id, why))
     return sorted(found)
 
 
 def rungs_figure(data: SweepData) -> go.Figure | None:
     """For each rung, a stacked bar: what became of the trials that reached it; None without any."""
-    counts = {rung: Counter(_fates(data, rung)) for rung in data.rung_steps}
-    counts = {rung: fates for rung, fates in counts.items() if fates}
+    counts = {rung: Counter(_rung_outcomes(data, rung)) for rung in data.rung_steps}
+    counts = {rung: outcomes for rung, outcomes in counts.items() if outcomes}
     if not counts:
         return None
     figure = blank("rung (step)", "trials")
     colours = {"went on": WENT_ON, **{state.value: colour for state, colour in STATES.items()}}
-    for fate, colour in colours.items():
-        heights = [fates[fate] for fates in counts.values()]
+    for outcome, colour in colours.items():
+        heights = [outcomes[outcome] for outcomes in counts.values()]
         if any(heights):
             x, marker = [f"{rung:g}" for rung in counts], {"color": colour}
-            figure.add_bar(x=x, y=heights, name=fate, marker=marker, width=0.6)
+            figure.add_bar(x=x, y=heights, name=outcome, marker=marker, width=0.6)
     figure.update_xaxes(type="category")
-    figure.update_yaxes(whole_ticks([0, max(sum(fates.values()) for fates in counts.values())]))
+    figure.update_yaxes(whole_ticks([0, max(sum(one.values()) for one in counts.values())]))
     return figure.update_layout(barmode="stack", height=320)
 
 
-def _fates(data: SweepData, rung: float) -> Iterator[str]:
+def _rung_outcomes(data: SweepData, rung: float) -> Iterator[str]:
     for record, reports in data.trials:
         if reports and reports[-1].step > rung:
             yield "went on"
@@ -63,7 +65,7 @@ def _fates(data: SweepData, rung: float) -> Iterator[str]:
             yield record.state.value
 
 
-def _reached(data: SweepData) -> Iterator[Happening]:
+def _rung_events(data: SweepData) -> Iterator[SweepEvent]:
     """Each trial at each rung, with its place among those that were there before."""
     metric, mode = data.spec.metric, data.spec.mode
     for rung in data.rung_steps:
@@ -75,32 +77,27 @@ def _reached(data: SweepData) -> Iterator[Happening]:
             earlier.append(cost(value, mode))
             place = sum(other < earlier[-1] for other in earlier) + 1
             text = f"reached rung {rung:g} with {value:.5g}: place {place} of {len(earlier)}"
-            yield Happening(report.time, trial, text)
+            yield SweepEvent(report.time, trial, text)
 
 
-def _went_on(
+def _promotions(
     record: TrialRecord, reports: Sequence[Report], rungs: Sequence[float]
-) -> Iterator[Happening]:
+) -> Iterator[SweepEvent]:
     for rung in rungs:
         after = next((r for r in reports if r.step > rung), None)
         if after is not None and _at(reports, rung) is not None:
-            yield Happening(after.time, record.id, f"promoted: goes on above rung {rung:g}")
+            yield SweepEvent(after.time, record.id, f"promoted: goes on above rung {rung:g}")
 
 
-def _attempts(record: TrialRecord) -> Iterator[Happening]:
+def _attempts(record: TrialRecord) -> Iterator[SweepEvent]:
     for attempt in record.attempts:
         again = f" again (attempt {attempt.number})" if attempt.number > 1 else ""
-        yield Happening(attempt.started, record.id, f"started{again}")
+        yield SweepEvent(attempt.started, record.id, f"started{again}")
         if attempt.error and attempt.ended:
             remedy = f", treated as {attempt.remedy}" if attempt.remedy else ""
-            yield Happening(attempt.ended, record.id, f"failed: {attempt.error}{remedy}")
+            yield SweepEvent(attempt.ended, record.id, f"failed: {attempt.error}{remedy}")
 
 
 def _at(reports: Sequence[Report], rung: float) -> Report | None:
     """The first report at a rung."""
     return next((r for r in reports if r.step >= rung), None)
-
-
-def _ended(record: TrialRecord, reports: Sequence[Report]) -> float:
-    last = record.attempts[-1].ended if record.attempts else None
-    return last or (reports[-1].time if reports else record.created)

@@ -1,4 +1,4 @@
-"""Which trial the workers had when: a Gantt chart, with the time in which they had none.
+"""Which trial the workers had when, with the time in which they had none; and seconds by phase.
 
 The records have the times of attempts, not their workers. Each attempt is given to the first
 group of workers that is free.
@@ -13,12 +13,13 @@ from dataclasses import dataclass
 
 import plotly.graph_objects as go
 
-from results.records.trial import Attempt, TrialRecord, TrialState
+from results.analysis.phases import add, bottleneck
+from results.records.trial import TrialRecord, TrialState
+from results.report.page import unit_for
 from results.report.plots.axes import text
-from results.report.plots.colours import IDLE, STARTING, STATES
+from results.report.plots.colours import IDLE, PHASE, STARTING, STATES
 from results.report.plots.figures import blank
 from results.report.sweep_data import SweepData
-from results.report.time_units import unit_for
 
 _MAX_BARS = 3000
 """Newest attempts that are drawn."""
@@ -56,8 +57,14 @@ def bars(records: Sequence[TrialRecord], sessions: Sequence[float]) -> list[Bar]
         since = max(since, opened.setdefault(session, attempt.started))
         if since < attempt.started:
             found.append(Bar(row, since, attempt.started, "idle", "no trial"))
-        found += _attempt_bars(row, attempt, record)
-        heapq.heappush(busy, (attempt.started + attempt.held_seconds, row))
+        end, state = attempt.started + attempt.held_seconds, record.state
+        runs = min(attempt.started + attempt.waited, end)
+        if attempt is not record.attempts[-1]:  # a trial that goes on was paused or failed before
+            state = TrialState.FAILED if attempt.error else TrialState.PAUSED
+        if attempt.waited:
+            found.append(Bar(row, attempt.started, runs, "starts", f"{record.id} waits"))
+        found.append(Bar(row, runs, end, state.value, record.id))
+        heapq.heappush(busy, (end, row))
     return found
 
 
@@ -100,11 +107,23 @@ def idle_share(data: SweepData) -> float:
     return sum(b.end - b.start for b in found if b.kind == "idle") / whole if whole else 0.0
 
 
-def _attempt_bars(row: int, attempt: Attempt, record: TrialRecord) -> list[Bar]:
-    began, end = attempt.started, attempt.started + attempt.held_seconds
-    runs = min(began + attempt.waited, end)
-    state = record.state
-    if attempt is not record.attempts[-1]:  # a trial that goes on was paused or failed before
-        state = TrialState.FAILED if attempt.error else TrialState.PAUSED
-    waits = [Bar(row, began, runs, "starts", f"{record.id} waits")] if attempt.waited else []
-    return [*waits, Bar(row, runs, end, state.value, record.id)]
+def phases_figure(data: SweepData) -> go.Figure | None:
+    """A stacked bar of seconds by phase for each trial; None if none was measured."""
+    if not data.phases:
+        return None
+    figure = blank("seconds, mean over the ranks", "")
+    trials = list(reversed(data.phases))  # plotly draws from the bottom
+    for phase, colour in PHASE.items():
+        x = [data.phases[t].get(phase, 0.0) for t in trials]
+        if any(x):
+            figure.add_bar(y=trials, x=x, orientation="h", name=phase, marker={"color": colour})
+    figure.update_yaxes(type="category")
+    legend = {"traceorder": "normal", "y": 1.0, "yanchor": "bottom"}  # above the first bar
+    return figure.update_layout(barmode="stack", height=160 + 22 * len(trials), legend=legend)
+
+
+def phases_notes(data: SweepData) -> list[str]:
+    """What the plot shows, and the bottleneck of all its trials together."""
+    found = bottleneck(add(data.phases.values()))
+    notes = [f"The best {len(data.phases)} trials."] if len(data.phases) > 1 else []
+    return [*notes, f"Bottleneck: {found}."] if found else notes

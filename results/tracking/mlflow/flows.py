@@ -10,7 +10,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.lineage import TrainedModel, ancestors, data_set, title_of
+from results.models.lineage import TrainedModel, ancestors, data_set
+from results.models.origins import title_of
 from results.paths import SweepPaths
 from results.report.pipeline_data import StageLine
 from results.tracking.extras import Winner

@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from results.export.exportable import Exportable
+from results.export.folder import CARD
 from results.export.format import Runtime
-from results.export.model_card import CARD
 from results.export.quiet import quiet_exporters
 from results.export.verify import Verification, verify_export
 from results.tracking.mlflow.client import connect, experiment_id

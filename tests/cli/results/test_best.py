@@ -13,9 +13,8 @@ from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import DIGITS, trained
 from trainables.registry import resolve_for
-from tuning.cli.results.best import one_per_configuration
+from tuning.evaluation.average import ModelChoice
 from tuning.evaluation.load_model import select_model
-from tuning.evaluation.soup_request import ModelChoice
 
 
 def test_best_prints_the_winner(tune: Tune) -> None:
@@ -145,16 +144,6 @@ def test_confirmed_winner_comes_first_in_average_and_export(tune: Tune) -> None:
 def _candidates(paths: SweepPaths, spec: SweepSpec) -> list[str]:
     models = resolve_for(spec).models
     return [one.trial_id for one in ModelChoice(top=3).candidates(paths, spec, models)[0]]
-
-
-def test_confirm_takes_each_configuration_once(tune: Tune) -> None:
-    paths = tune.sweep("mine", replicates=2, budget={"trials": 6})
-    spec = read_spec(paths)
-    lines = rank_candidates(paths, spec, spec.select)
-    once = one_per_configuration(lines)
-    assert len({e.record.number for e in lines}) == len(once) < len(lines)
-    assert once[0] is lines[0]
-    assert once == sorted(once, key=lines.index)
 
 
 def test_best_refuses_options_that_do_not_fit(tune: Tune) -> None:

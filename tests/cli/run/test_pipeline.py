@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from results.records.pipeline import PipelinePaths, read_stages
+from results.models.stages import read_stages
+from results.records.pipeline import PipelinePaths
 from tests.cli.conftest import Tune
 from tests.waiting import wait_for
 

@@ -8,7 +8,6 @@ from results.analysis.comparison import compare, differences, equal_costs, progr
 from results.paths import SweepPaths
 from results.records.trial import Attempt, Report, TrialRecord, read_reports, read_trial
 from results.report.comparison_page import table, write_comparison
-from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import dump_sweep
 from tests.tuning.simulate import finish, make_spec, open_run, train
 
@@ -83,12 +82,6 @@ def test_cost_of_a_killed_sweep_does_not_grow(tmp_path: Path) -> None:
     newest = max(r.time for r in read_reports(run.paths.trial("t0000")))
     [summary] = compare([run.paths])
     assert summary.cost == pytest.approx(max(0.0, newest - first.attempts[-1].started), abs=1e-6)
-
-
-def test_compare_refuses_different_objectives(pair: list[SweepPaths]) -> None:
-    pair[1].spec.write_text(dump_sweep(make_spec(mode="max")))
-    with pytest.raises(UserError, match="has min loss, simulated has max loss: only sweeps of the"):
-        compare(pair)
 
 
 def test_compare_accepts_a_sweep_without_trials(pair: list[SweepPaths], tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from results.analysis.confirmation import Confirmation, read, write
+from results.analysis.leaderboard import one_per_configuration
 from results.analysis.selection import rank_candidates, select_winner, smoothed, winner_by_rule
 from results.paths import SweepPaths
 from results.records.reports import append_report
@@ -139,4 +140,7 @@ def test_confirmation_picks_from_the_pareto_front(sweep: SweepPaths) -> None:
 def test_selection_compares_seeds_by_their_mean(sweep: SweepPaths) -> None:
     for number, replicate, loss in ((0, 0, 0.0), (0, 1, 1.0), (1, 0, 0.4), (1, 1, 0.4)):
         add_point(sweep, number, loss, 5.0 - number, replicate)
-    assert order(sweep, objectives={"loss": "min", "seconds": "min"}) == ["t0001", "t0001-2"]
+    two = {"loss": "min", "seconds": "min"}
+    assert order(sweep, objectives=two) == ["t0001", "t0001-2"]
+    lines = rank_candidates(sweep, SPEC, SelectSpec())
+    assert [line.record.id for line in one_per_configuration(lines)] == ["t0001", "t0000"]

@@ -14,7 +14,9 @@ from results.paths import SweepPaths
 from results.records.reports import append_report
 from results.records.trial import Report, TrialRecord, TrialState, write_trial
 from tests.results.written import write_checkpoint
+from tests.tuning.simulate import make_spec
 
+SPEC = make_spec()
 CENTRE = np.zeros(8)
 EXAMPLES = np.random.default_rng(0).normal(size=(60, 8)) * 0.1
 
@@ -62,7 +64,7 @@ def evaluator(mode: str = "min", **changes: Any) -> Evaluator:
 
 
 def best(sweep: SweepPaths, top: int = 9) -> list[Candidate]:
-    return best_trials(sweep, "loss", "min", top)
+    return best_trials(sweep, SPEC, top)
 
 
 def build(

@@ -16,7 +16,7 @@ from results.averaging import average, make_method
 from results.averaging.stack import GRAIN
 from results.checkpoints.tensor_layout import weights_file
 from search_spaces.errors import UserError
-from tests.results.averaging.weights import GOOD, save
+from tests.results.averaging.weights import save
 
 
 def models(count: int) -> list[dict[str, NDArray[Any]]]:
@@ -56,12 +56,6 @@ def test_average_does_not_depend_on_the_piece_size(
     with safe_open(tmp_path / "whole", "np") as f:
         assert f.metadata() == {"format": "pt"}
     assert not list(tmp_path.glob(".*"))
-
-
-def test_average_refuses_too_little_memory(tmp_path: Path) -> None:
-    save_file(GOOD, tmp_path / "a")
-    with pytest.raises(UserError, match=r"2 models by method weighted needs at least 0\.3 MB"):
-        average([tmp_path / "a"] * 2, tmp_path / "mean", max_memory=1000)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

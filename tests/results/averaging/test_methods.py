@@ -67,7 +67,7 @@ class TestMethod:
     def test_average_of_copies_is_that_model(self, tmp_path: Path, name: str, seed: int) -> None:
         one, count = model(seed), NUM_MODELS[name]
         assert same(mix(tmp_path, name, [one] * count, base=one), one)
-        if make_method(name).idempotent:
+        if not make_method(name).needs_base:
             assert same(mix(tmp_path, name, [one] * count, base=model(seed + 1)), one)
 
     @quick
@@ -137,8 +137,6 @@ def test_slerp_keeps_the_norm(tmp_path: Path) -> None:
     third = vectors(tmp_path, "slerp", [1.0, 0.0], [0.0, 1.0], weights=[2, 1])
     assert third == pytest.approx([np.cos(np.pi / 6), np.sin(np.pi / 6)])
     assert vectors(tmp_path, "slerp", [0.0, 0.0], [2.0, 4.0]) == [1.0, 2.0]
-    with pytest.raises(UserError, match="interpolates between 2 models, not 3"):
-        vectors(tmp_path, "slerp", [1.0], [2.0], [3.0])
 
 
 def test_median_ignores_an_outlier(tmp_path: Path) -> None:
@@ -211,12 +209,8 @@ def test_method_gives_the_same_from_arrays_and_from_files(tmp_path: Path, name: 
     np.testing.assert_allclose(here, files, rtol=1e-12, atol=1e-15)
 
 
-def test_methods_and_their_options_are_validated() -> None:
-    with pytest.raises(UserError, match=r"unknown method 'tise' .did you mean 'ties'"):
-        make_method("tise")
+def test_values_of_options_and_weights_are_validated() -> None:
     with pytest.raises(UserError, match="method ties: density: Input should be less than or equal"):
         make_method("ties", {"density": "3"})
-    with pytest.raises(UserError, match="method uniform takes no weights; weighted does"):
-        make_method("uniform").shares(2, [1, 2])
-    with pytest.raises(UserError, match="method ties needs the weights from which"):
+    with pytest.raises(UserError, match="needs the weights from which"):
         average([Path("a")], Path("b"), method=make_method("ties"))

@@ -37,9 +37,9 @@ def base() -> LlamaForCausalLM:
         return LlamaForCausalLM(config)
 
 
-def adapter(folder: Path, seed: int, rank: int, share: str = "") -> Path:
+def adapter(folder: Path, seed: int, share: str = "") -> Path:
     """An adapter written by PEFT; adapters with the same `share` agree in that factor."""
-    config = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules=["q_proj", "down_proj"])
+    config = LoraConfig(r=2, lora_alpha=4, target_modules=["q_proj", "down_proj"])
     model = get_peft_model(base(), config)
     with torch.no_grad():
         for name, parameter in sorted(model.named_parameters()):
@@ -79,7 +79,7 @@ def mean(models: list[Weights], weights: list[float]) -> Weights:
 
 @pytest.mark.parametrize("share", ["lora_A", "lora_B"])
 def test_average_of_adapters_that_share_a_factor_is_exact(tmp_path: Path, share: str) -> None:
-    sources = [adapter(tmp_path / str(seed), seed, 2, share) for seed in (1, 2, 3)]
+    sources = [adapter(tmp_path / str(seed), seed, share) for seed in (1, 2, 3)]
     made, found = mixed(tmp_path, sources, [1, 2, 1])
     expected = mean([merged(s.parent) for s in sources], [1, 2, 1])
     assert made.rank_loss == 0.0
@@ -88,17 +88,8 @@ def test_average_of_adapters_that_share_a_factor_is_exact(tmp_path: Path, share:
     assert len(moved) == 4, "two layers with two adapted weights each"
 
 
-def test_average_of_full_rank_adapters_is_exact(tmp_path: Path) -> None:
-    sources = [adapter(tmp_path / str(seed), seed, SIZE) for seed in (1, 2)]
-    made, found = mixed(tmp_path, sources, [3, 1])
-    expected = mean([merged(s.parent) for s in sources], [3, 1])
-    assert made.rank_loss is not None
-    assert made.rank_loss < 1e-6
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
-
-
 def test_rank_loss_is_what_a_low_rank_loses(tmp_path: Path) -> None:
-    sources = [adapter(tmp_path / str(seed), seed, 2) for seed in (1, 2)]
+    sources = [adapter(tmp_path / str(seed), seed) for seed in (1, 2)]
     made, found = mixed(tmp_path, sources, [1, 1])
     start, expected = base().state_dict(), mean([merged(s.parent) for s in sources], [1, 1])
     lost = sum(float(((found[k] - expected[k]).double() ** 2).sum()) for k in start)

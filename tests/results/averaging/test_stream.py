@@ -109,6 +109,10 @@ def test_dtype_refuses_values_that_it_cannot_hold(tmp_path: Path) -> None:
     save_file({"w": np.array([70000.0])}, tmp_path / "a")
     with pytest.raises(UserError, match="tensor 'w' overflows F16"):
         average([tmp_path / "a"], tmp_path / "mean", dtype="float16")
+    save_file({"w": np.array([1.7e308])}, tmp_path / "b")
+    save_file({"w": np.array([-1.7e308])}, tmp_path / "c")
+    with pytest.raises(UserError, match="'w' overflows F64"):
+        average([tmp_path / "b", tmp_path / "c"], tmp_path / "mean")
     with pytest.raises(UserError, match=r"no float format 'float8' .did you mean"):
         average([tmp_path / "a"], tmp_path / "mean", dtype="float8")
 
@@ -140,20 +144,6 @@ def test_average_refuses_invalid_weights(tmp_path: Path, weights: list[float]) -
     save_file(GOOD, tmp_path / "a")
     with pytest.raises(UserError):
         average([tmp_path / "a"] * 2, tmp_path / "mean", weights)
-
-
-def test_zero_weight_leaves_a_model_out(tmp_path: Path) -> None:
-    save_file({"w": np.array([1.0])}, tmp_path / "a")
-    save_file({"w": np.array([3.0])}, tmp_path / "b")
-    average([tmp_path / "a", tmp_path / "b"], tmp_path / "mean", [0, 5])
-    assert load_file(tmp_path / "mean")["w"] == [3.0]
-
-
-def test_average_refuses_overflow(tmp_path: Path) -> None:
-    save_file({"w": np.array([1.7e308])}, tmp_path / "a")
-    save_file({"w": np.array([-1.7e308])}, tmp_path / "b")
-    with pytest.raises(UserError, match="'w' overflows F64"):
-        average([tmp_path / "a", tmp_path / "b"], tmp_path / "mean")
 
 
 @pytest.mark.parametrize("cut", [0, 5, 40, -1])

@@ -3,12 +3,13 @@
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
+from typing import ClassVar, NoReturn
 
 import pytest
 
 from results.checkpoints.commit import verify
-from results.export import ModelCard, ModelSource, export_model
+from results.export import ModelCard, ModelSource, export_model, make_format
+from results.export.formats.torch_export import TorchExport
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from tests.results.written import write_checkpoint
@@ -82,3 +83,13 @@ def test_export_refuses_damaged_weights(source: Path, tmp_path: Path) -> None:
     (source / "model.safetensors").write_text("WEIGHTS")
     with pytest.raises(UserError, match="another SHA-256"):
         export_hf(source, tmp_path / "hf", write)
+
+
+class Needy(TorchExport):
+    needs: ClassVar = ("json", "no_such_package")
+
+
+def test_a_format_says_which_packages_to_install() -> None:
+    make_format("pt2").check_installed("pt2")
+    with pytest.raises(UserError, match=r"no_such_package; .* 'tune-platform\[export\]'"):
+        Needy().check_installed("onnx")

@@ -12,6 +12,7 @@ from plotly.offline import get_plotlyjs
 from benchmarks.cli_speed import make_sweep
 from results.records.reports import append_report
 from results.records.trial import Report
+from results.report.page import unit_for
 from results.report.plots import figures
 from results.report.sweep_data import SweepData, read_sweep_data
 from results.report.sweep_page import write_report
@@ -116,3 +117,12 @@ def test_browser_draws_every_plot(data: SweepData, tmp_path: Path) -> None:
     ]
     assert "WebGL is not supported" not in dom
     assert "<img" not in dom
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(0, "0 s"), (119, "119 s"), (120, "2 min"), (7199, "120 min"), (7200, "2 h"), (4e5, "111 h")],
+)
+def test_unit_for_chooses_a_readable_unit(seconds: float, shown: str) -> None:
+    unit = unit_for(seconds)
+    assert f"{unit.format(seconds)} {unit.symbol}" == shown

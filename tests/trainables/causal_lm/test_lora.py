@@ -28,8 +28,7 @@ from trainables.causal_lm.trainable import CausalLM
 from trainables.common.lora import LoRAConfig, add_adapter
 from trainables.common.training import read_lineage, weights_digest
 from trainables.job import Answer
-from tuning.evaluation.average_models import average_models
-from tuning.evaluation.soup_request import ModelChoice, SoupRequest
+from tuning.evaluation.average import AverageOptions, ModelChoice, average_models
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
 """`PeftModel` asks for it; the adapters that are trained here are none."""
@@ -125,7 +124,7 @@ def test_adapters_of_different_ranks_average_as_whole_models(
 
 def _average(paths: SweepPaths) -> Any:
     method = make_method("uniform")
-    request = SoupRequest(method, None, None, None, "64MB", None, False)
+    request = AverageOptions(method)
     return average_models(paths, read_spec(paths), ModelChoice(top=2), request)
 
 

@@ -17,8 +17,8 @@ from tests.tuning.trained import train_all
 from tuning import api
 from tuning.controller.session import asked_session
 from tuning.controller.sweep import SweepController
-from tuning.pipelines.chosen import Chosen
 from tuning.pipelines.run import resume_pipeline, run_pipeline
+from tuning.pipelines.selection import StageSelection
 
 SWEEP = """
       metric: eval_loss
@@ -114,16 +114,18 @@ def drive(session: Any) -> SweepController:
 
 def run(
     file: Path,
-    chosen: Chosen = Chosen(),  # noqa: B008
-    say: Callable[[str], None] = lambda line: None,
+    selection: StageSelection = StageSelection(),  # noqa: B008
+    notify: Callable[[str], None] = lambda line: None,
 ) -> PipelinePaths:
     """Run the stages, or go on with them, in this process."""
     paths = PipelinePaths(file.parent / "sweeps" / "small")
     with one_thread():
         if paths.is_pipeline:
-            return resume_pipeline(paths, chosen=chosen, drive=drive, say=say)
+            return resume_pipeline(paths, selection=selection, run_session=drive, notify=notify)
         storage = str(paths.root.parent)
-        return run_pipeline(file, storage=storage, chosen=chosen, drive=drive, say=say)
+        return run_pipeline(
+            file, storage=storage, selection=selection, run_session=drive, notify=notify
+        )
 
 
 def started(file: Path, until: str, crash_at: str = "") -> BaseProcess:
@@ -137,4 +139,4 @@ def started(file: Path, until: str, crash_at: str = "") -> BaseProcess:
 
 def _run_until(file: Path, until: str, crash_at: str) -> None:
     os.environ[VARIABLE] = crash_at
-    run(file, Chosen(until=until))
+    run(file, StageSelection(until=until))

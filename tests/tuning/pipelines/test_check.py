@@ -29,39 +29,15 @@ def problems(*overrides: str, change: Callable[[str], str] = str, folder: Path) 
     ("override", "line"),
     [
         ("sft.fixed.hidden_size=128", "hidden_size: no effect with model_name_or_path"),
-        (
-            "sft.fixed.sequence_length=256",
-            "sequence_length 256 is more than the 192 positions of the models of pretrain",
-        ),
-        (
-            "pretrain.choose_by=sft.answer_nll",
-            "stages.1.choose_by: sft does not report 'answer_nll'",
-        ),
-        (
-            "pretrain.choose_by=sft.exact_match",
-            "is less or more better? write 'min sft.exact_match' or 'max sft.exact_match'",
-        ),
-        (
-            "sft.tie={weight_decay: pretrain.wait_decay}",
-            "pretrain has no parameter 'wait_decay' (did you mean 'weight_decay'?)",
-        ),
-        (
-            "sft.tie={learning_rate: pretrain.learning_rate}",
-            "learning_rate is tied, and in the space or fixed too; remove one",
-        ),
-        (
-            "sft.fixed.data.question=ask",
-            "data/instructions has no column 'ask'",
-        ),
+        ("sft.fixed.sequence_length=256", "is more than the 192 positions"),
+        ("pretrain.choose_by=sft.answer_nll", "sft does not report 'answer_nll'"),
+        ("pretrain.choose_by=sft.exact_match", "write 'min sft.exact_match' or 'max sft.exact_"),
+        ("sft.tie={weight_decay: pretrain.wait_decay}", "did you mean 'weight_decay'?"),
+        ("sft.tie={learning_rate: pretrain.learning_rate}", "learning_rate is tied, and in the"),
+        ("sft.fixed.data.question=ask", "data/instructions has no column 'ask'"),
         ("grpo.fixed.data.answer=word", "no column 'word' (did you mean 'words'?)"),
-        (
-            "sft.fixed.data.paths='{data}/instruction/*.jsonl'",
-            "data puts out no 'instruction' (did you mean 'instructions'?)",
-        ),
-        (
-            "pretrain.fixed.data.splits=digest",
-            "data has split its texts; write splits: file_names, or they are split again",
-        ),
+        ("sft.fixed.data.paths='{data}/instruction/*.jsonl'", "did you mean 'instructions'?"),
+        ("pretrain.fixed.data.splits=digest", "write splits: file_names"),
         ("export.to=[ggf]", "no such format (did you mean 'gguf'?)"),
         ("export.to=[gguf-q8_0]", "to gguf-q8_0: no such format (did you mean 'gguf'?)"),
         ("export.quant=int8", "quant int8: not for --to gguf; onnx takes int8, gguf takes q8_0"),
@@ -114,11 +90,8 @@ def test_costs_of_stages_need_prices_of_one_currency(tmp_path: Path) -> None:
 
 
 def test_the_pipeline_of_sums_is_checked() -> None:
-    assert set(check_pipeline(load_pipeline(SHIPPED.with_name("arithmetic.yaml")))) == {
-        "pretrain",
-        "sft",
-        "grpo",
-    }
+    found = check_pipeline(load_pipeline(SHIPPED.with_name("arithmetic.yaml")))
+    assert found.keys() == {"pretrain", "sft", "grpo"}
 
 
 def test_the_pipeline_of_tinystories_fits_its_files(tmp_path: Path) -> None:

@@ -8,13 +8,14 @@ from pathlib import Path
 import psutil
 import pytest
 
-from results.records.pipeline import PipelinePaths, read_stages
+from results.models.stages import read_stages
+from results.records.pipeline import PipelinePaths
 from results.records.trial import read_reports, read_trials
 from tests.threads import one_thread
 from tests.tuning.pipelines import small
 from tests.waiting import wait_for
-from tuning.pipelines.chosen import Chosen
 from tuning.pipelines.run import run_pipeline
+from tuning.pipelines.selection import StageSelection
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
@@ -109,8 +110,8 @@ def change_one_stage(file: Path, paths: PipelinePaths) -> None:
                 file,
                 storage=str(paths.root.parent),
                 overrides=overrides,
-                drive=small.drive,
-                say=said.append,
+                run_session=small.drive,
+                notify=said.append,
             )
         begun = [line.split()[1] for line in said if line.startswith("stage ")]
         done = [line.split()[1] for line in said if line.endswith(": complete")]
@@ -122,10 +123,10 @@ def remove_confirmation(file: Path, paths: PipelinePaths) -> None:
     """Without its stage, a confirmation no longer decides the winner; with it again, it is made."""
     lines = file.read_text().splitlines(keepends=True)
     file.write_text("".join(line for line in lines if "kind: confirm" not in line))
-    run_pipeline(file, storage=str(paths.root.parent), chosen=Chosen(["pretrain"]))
+    run_pipeline(file, storage=str(paths.root.parent), selection=StageSelection(["pretrain"]))
     assert not paths.sweep("pretrain").confirmation.exists()
     file.write_text("".join(lines))
-    run_pipeline(file, storage=str(paths.root.parent), chosen=Chosen(["confirmed"]))
+    run_pipeline(file, storage=str(paths.root.parent), selection=StageSelection(["confirmed"]))
     assert paths.sweep("pretrain").confirmation.exists()
 
 
@@ -133,6 +134,6 @@ def remove_confirmation(file: Path, paths: PipelinePaths) -> None:
 def test_what_a_change_does_not_reach_is_not_run_again(made: PipelinePaths, tmp_path: Path) -> None:
     before = read_stages(made).stages
     said: list[str] = []
-    small.run(made.root.parents[1] / "small.yaml", Chosen(), say=said.append)
+    small.run(made.root.parents[1] / "small.yaml", StageSelection(), notify=said.append)
     assert sorted(said) == sorted(f"stage {name}: complete" for name in small.STAGES)
     assert read_stages(made).stages == before

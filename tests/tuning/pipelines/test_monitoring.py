@@ -22,9 +22,9 @@ from tuning import api
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
 from tuning.controller.tracking.monitoring import exporters
-from tuning.pipelines.chosen import Chosen
 from tuning.pipelines.keys import stage_keys
 from tuning.pipelines.run import resume_pipeline, run_pipeline
+from tuning.pipelines.selection import StageSelection
 
 
 def test_the_section_is_that_of_every_stage_without_its_own(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_a_stage_serves_metrics_at_a_free_port_if_another_has_its_own(tmp_path: 
         "{trials: 2}", "{trials: 1}"
     )
     file, storage = small.write(tmp_path, text), tmp_path / "sweeps"
-    scraper, chosen = Scraper(storage / ".monitoring"), Chosen(until="pretrain")
+    scraper, selection = Scraper(storage / ".monitoring"), StageSelection(until="pretrain")
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -88,8 +88,8 @@ def test_a_stage_serves_metrics_at_a_free_port_if_another_has_its_own(tmp_path: 
                 file,
                 storage=str(storage),
                 overrides=[f"monitoring.port={port}"],
-                chosen=chosen,
-                drive=scraper.drive,
+                selection=selection,
+                run_session=scraper.drive,
             )
     assert scraper.ports[0] != port
     with socket.socket() as free:
@@ -98,8 +98,8 @@ def test_a_stage_serves_metrics_at_a_free_port_if_another_has_its_own(tmp_path: 
     resume_pipeline(  # tune resume --metrics-port
         PipelinePaths(storage / "small"),
         overrides=[f"monitoring.port={later}"],
-        chosen=chosen,
-        drive=scraper.drive,
+        selection=selection,
+        run_session=scraper.drive,
     )
     assert scraper.ports[1] == later
     assert all('sweep="pretrain"' in page for page in scraper.pages)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from results.records.pipeline import PipelinePaths, StageRecord, StageRecords, write_stages
+from results.models.stages import StageRecord, StageRecords, write_stages
+from results.records.pipeline import PipelinePaths
 from search_spaces.errors import UserError
 from search_spaces.pipeline.loading import LoadedPipeline, load_pipeline
 from tuning.controller.resources.placement import Node
-from tuning.pipelines.running.room import fit_together
-from tuning.pipelines.running.spending import left_of_budget
+from tuning.pipelines.capacity import fit_together, left_of_budget
 
 TRAIN = """
   - name: {name}

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from results.records.pipeline import PipelinePaths, read_stages
+from results.models.stages import read_stages
+from results.records.pipeline import PipelinePaths
 from search_spaces.errors import UserError
 from tuning.pipelines.base import StageStopped
-from tuning.pipelines.chosen import Chosen
 from tuning.pipelines.folder import find_pipeline
 from tuning.pipelines.run import resume_pipeline, run_pipeline
+from tuning.pipelines.selection import StageSelection
 
 FILE = """
 name: words
@@ -42,9 +43,9 @@ def ran(file: Path) -> str:
     return "".join(sorted(text.split()))
 
 
-def run(file: Path, *overrides: str, chosen: Chosen = Chosen()) -> PipelinePaths:  # noqa: B008
+def run(file: Path, *overrides: str, selection: StageSelection = StageSelection()) -> PipelinePaths:  # noqa: B008
     storage = str(file.parent / "sweeps")
-    return run_pipeline(file, storage=storage, overrides=overrides, chosen=chosen)
+    return run_pipeline(file, storage=storage, overrides=overrides, selection=selection)
 
 
 def test_a_stage_runs_once_and_a_change_runs_what_depends_on_it(file: Path) -> None:
@@ -83,13 +84,13 @@ def test_a_stage_that_fails_is_run_again_and_those_before_it_are_not(file: Path)
 
 def test_chosen_stages_run_and_need_those_before_them(file: Path) -> None:
     with pytest.raises(UserError, match="stage c needs a, which is not complete"):
-        run(file, chosen=Chosen(begin="c"))
-    run(file, chosen=Chosen(until="b"))
+        run(file, selection=StageSelection(begin="c"))
+    run(file, selection=StageSelection(until="b"))
     assert ran(file) == "ab"
-    run(file, chosen=Chosen(["d", "c"]))
+    run(file, selection=StageSelection(["d", "c"]))
     assert ran(file) == "cd"
     with pytest.raises(UserError, match=r"--until e: no such stage \(valid: a, b, c, d\)"):
-        run(file, chosen=Chosen(until="e"))
+        run(file, selection=StageSelection(until="e"))
 
 
 def test_what_was_removed_is_made_again_and_what_nobody_knows_is_kept(file: Path) -> None:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from results.lineage import DataSet, TrainedModel, ancestors
-from results.records.pipeline import PipelinePaths, read_stages
+from results.models.lineage import DataSet, TrainedModel, ancestors
+from results.models.stages import read_stages
+from results.records.pipeline import PipelinePaths
 from results.records.trial import read_trials
 from results.report.pipeline_page import arcs_of
 from search_spaces.errors import UserError

@@ -70,7 +70,7 @@ def ls(storage: StorageDir = None) -> None:
 
 def _pipeline_row(paths: PipelinePaths) -> list[str]:
     """Its state and its number of stages; the rows of its sweeps follow."""
-    from results.records.pipeline import read_stages
+    from results.models.stages import read_stages
     from results.sweep_folder.lock import current_driver
     from search_spaces.loading.reader import read_file
 

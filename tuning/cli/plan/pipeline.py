@@ -12,10 +12,10 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
-    from results.records.pipeline import PipelinePaths, StageRecord
+    from results.models.stages import StageRecord
+    from results.records.pipeline import PipelinePaths
     from search_spaces.pipeline.loading import LoadedPipeline
     from tuning.controller.resources.forecast import Forecast
-    from tuning.pipelines.winners import ChosenWinner
 
 
 def plan_pipeline(
@@ -24,6 +24,7 @@ def plan_pipeline(
     """Print the stages of a pipeline file, what each needs, and what the whole may take."""
     from rich.text import Text
 
+    from results.models.stages import read_stages
     from results.sweep_folder.folder import resolve_storage
     from search_spaces.pipeline.graph import dependencies
     from search_spaces.pipeline.loading import load_pipeline
@@ -34,8 +35,15 @@ def plan_pipeline(
 
     pipeline, folders = load_pipeline(file, overrides), resolve_storage(storage)
     check_pipeline(pipeline)
-    found = find_pipeline(str(folders.root / pipeline.name), storage)
-    done = _complete(found, stage_keys(pipeline, folders.cache)) if found else set()
+    found, done = find_pipeline(str(folders.root / pipeline.name), storage), set[str]()
+    if found:
+        records, keys = read_stages(found), stage_keys(pipeline, folders.cache)
+        known = {(name, r.key) for name, r in records.stages.items() if r.done}
+        done = {
+            name
+            for name, key in keys.items()
+            if (name, key) in known or found.earlier(name, key).name in records.earlier
+        }
     console = make_console()
     asking = console.status("asking Ray for the resources of the cluster")
     with asking, ray_cluster(address) as nodes:
@@ -59,12 +67,12 @@ def plan_pipeline(
 
 def show_pipeline(paths: PipelinePaths, console: Console) -> None:
     """Print the stages of a pipeline: which are complete, and what each put out."""
-    from results.records.pipeline import read_stages, stage_state
+    from results.models.stages import read_stages, stage_state
+    from results.models.winners import winners_by_later_stages
     from results.sweep_folder.folder import pipeline_argument
     from results.sweep_folder.lock import current_driver
     from search_spaces.pipeline.graph import dependencies
     from search_spaces.pipeline.loading import load_pipeline
-    from tuning.pipelines.winners import winners_by_later_stages
 
     pipeline, records = load_pipeline(paths.spec), read_stages(paths).stages
     driver, chosen = current_driver(paths.lock), winners_by_later_stages(pipeline, paths)
@@ -78,7 +86,7 @@ def show_pipeline(paths: PipelinePaths, console: Console) -> None:
             ", ".join(dependencies(name, pipeline.stages)) or "-",
             stage_state(record, driven=driver is not None),
             duration(record.seconds) if record else "-",
-            _put_out(record, chosen.get(name)),
+            _put_out(record, chosen.get(name), getattr(stage, "choose_by", None)),
         )
     console.print(table)
     done = sum(record.done for name, record in records.items() if name in pipeline.stages)
@@ -97,16 +105,6 @@ def _table(*columns: str) -> Table:
     for name in columns:
         table.add_column(name, overflow="fold")
     return table
-
-
-def _complete(paths: PipelinePaths, keys: Mapping[str, str]) -> set[str]:
-    """The stages that are recorded complete under these keys."""
-    from results.records.pipeline import read_stages
-
-    found = read_stages(paths)
-    known = {(name, r.key) for name, r in found.stages.items() if r.done}
-    before = {name for name, key in keys.items() if paths.earlier(name, key).name in found.earlier}
-    return before | {name for name, key in keys.items() if (name, key) in known}
 
 
 def _forecasts(
@@ -135,10 +133,9 @@ def _whole(
 ) -> Iterator[str]:
     """The budget and the forecast of all train stages."""
     given = limits(pipeline.head.budget)
-    trials = [s.spec.budget.trials for n, s in pipeline.sweeps.items() if n not in done]
-    counted = [count for count in trials if count is not None]
-    yield f"budget     {given or 'that of each stage'}; {sum(counted)} trials to run"
     left = [name for name in pipeline.sweeps if name not in done]
+    trials = sum(pipeline.sweeps[name].spec.budget.trials or 0 for name in left)
+    yield f"budget     {given or 'that of each stage'}; {trials} trials to run"
     known = [forecasts[name] for name in left if name in forecasts]
     seconds = duration(sum(one.seconds for one in known))
     if len(known) == len(left):
@@ -148,8 +145,8 @@ def _whole(
         yield f"forecast   none: no earlier run of this pipeline has trials of {missing}"
 
 
-def _put_out(record: StageRecord | None, chosen: ChosenWinner | None) -> str:
+def _put_out(record: StageRecord | None, winner: str | None, chosen_by: str | None) -> str:
     """What a stage put out, and which of its models a later stage chose."""
-    found = record.result if record else {}
-    words = [f"{k} {number(v)}" for k, v in found.items() if not k.endswith("_hours")]
-    return ", ".join([*words, *([str(chosen)] if chosen else [])]) or "-"
+    result = record.result if record else {}
+    words = [f"{k} {number(v)}" for k, v in result.items() if not k.endswith("_hours")]
+    return ", ".join([*words, *([f"{winner} by {chosen_by}"] if winner else [])]) or "-"

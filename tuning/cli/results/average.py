@@ -106,15 +106,14 @@ def average(
     """
     from results.records.spec_file import read_spec
     from results.sweep_folder.folder import sweep_argument
-    from tuning.evaluation.average_models import average_models
-    from tuning.evaluation.soup_request import ModelChoice, SoupRequest, method_of
+    from tuning.evaluation.average import AverageOptions, ModelChoice, average_models, method_of
 
     paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
     made = method_of(method, options or [], base)
     choice = ModelChoice(top, trials, last, trial, clients)
-    request = SoupRequest(made, weights, base, dtype, max_memory, max_shard_size, force)
+    settings = AverageOptions(made, weights, base, dtype, max_memory, max_shard_size, force)
     spec = read_spec(paths)
-    soup, folder = average_models(paths, spec, choice, request, name)
+    soup, folder = average_models(paths, spec, choice, settings, name)
     _print_soup(soup, spec, sweep_argument(paths), folder)
     _track(paths, spec)
 

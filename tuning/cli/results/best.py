@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from results.paths import SweepPaths
     from search_spaces.spec.select import SelectSpec
     from search_spaces.spec.sweep import SweepSpec
+    from tuning.evaluation.confirm import Confirmer
     from tuning.evaluation.retrain import PrintLine
 
 
@@ -73,8 +74,7 @@ def best(
 
     Example: tune best llm --confirm 3 --seeds 3
     """
-    from results.analysis.selection import select_winner, winner_by_rule
-    from results.analysis.winner import describe_winner
+    from results.analysis.selection import describe_winner, select_winner, winner_by_rule
     from results.records.spec_file import read_spec
 
     paths = intact(
@@ -86,9 +86,14 @@ def best(
     if reevaluate and not confirm:
         raise UserError("--reevaluate needs --confirm K: the number of trials to evaluate")
     if confirm:
+        from results.analysis.confirmation import write
+        from tuning.evaluation.confirm import Confirmer
+
         say: PrintLine = (lambda line: None) if json_ else echo
-        fresh = None if reevaluate else seeds
-        _confirm(paths, spec, select, confirm, fresh, address, say)
+        confirmer = Confirmer(paths, spec, select, address, say)
+        made = _confirm(confirmer, spec, confirm, None if reevaluate else seeds)
+        write(paths, made)
+        _print_confirmation(made, say)
     if (at or rule) and not confirm:
         choice = winner_by_rule(paths, spec, select)
     else:
@@ -97,14 +102,6 @@ def best(
         echo(json.dumps(describe_winner(paths, spec, choice), indent=2))
     else:
         _print(paths, spec, choice)
-
-
-def one_per_configuration(lines: list[TrialSummary]) -> list[TrialSummary]:
-    """The first trial of each configuration, which may have several with different seeds."""
-    first: dict[int, TrialSummary] = {}
-    for line in lines:
-        first.setdefault(line.record.number, line)
-    return list(first.values())
 
 
 def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
@@ -124,38 +121,19 @@ def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
         raise UserError(*(f"select: {error['msg']}" for error in e.errors())) from e
 
 
-def _confirm(
-    paths: SweepPaths,
-    spec: SweepSpec,
-    select: SelectSpec,
-    top: int,
-    seeds: int | None,
-    address: str | None,
-    say: PrintLine,
-) -> None:
+def _confirm(confirmer: Confirmer, spec: SweepSpec, top: int, seeds: int | None) -> Confirmation:
     """Measure the best trials again under fresh seeds; None: only evaluate their weights."""
-    from results.analysis.confirmation import write
-    from results.analysis.selection import rank_candidates
-    from tuning.evaluation.confirm import Confirmer
-    from tuning.evaluation.retrain import Retrainer
-
-    lines = one_per_configuration(rank_candidates(paths, spec, select))[:top]
-    retrainer = Retrainer(paths, spec, address)
-    confirmer = Confirmer(paths, spec, select, retrainer, say)
+    lines = confirmer.best(top)
     if seeds is None:
-        made = confirmer.reevaluate(lines)
-    else:
-        _print_differences(spec, lines, retrainer.can_evaluate, say)
-        made = confirmer.retrain(lines, seeds)
-    write(paths, made)
-    _print_confirmation(made, say)
+        return confirmer.reevaluate(lines)
+    _print_differences(spec, lines, confirmer)
+    return confirmer.retrain(lines, seeds)
 
 
-def _print_differences(
-    spec: SweepSpec, lines: list[TrialSummary], in_process: bool, say: PrintLine
-) -> None:
+def _print_differences(spec: SweepSpec, lines: list[TrialSummary], confirmer: Confirmer) -> None:
     """Print how the new training differs from that of the sweep."""
-    if in_process and (workers := spec.resources.max_workers) > 1:
+    say = confirmer.print_line
+    if confirmer.can_evaluate and (workers := spec.resources.max_workers) > 1:
         most = "up to " * spec.resources.elastic
         say(f"trained again in one process; the sweep used {most}{workers} workers each")
     for line in lines:
@@ -187,7 +165,7 @@ def _print_confirmation(made: Confirmation, say: PrintLine) -> None:
 
 
 def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
-    from results.analysis.winner import describe_winner
+    from results.analysis.selection import describe_winner
     from results.sweep_folder.folder import sweep_argument
 
     found = describe_winner(paths, spec, choice)

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli.damage import AcceptDamage, intact
+from tuning.cli.damage import AcceptDamage
 from tuning.cli.formatting import echo
-from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, soup_to_use, trusted_sweep
+from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust
+from tuning.cli.results.model import ModelOptions
 
 if TYPE_CHECKING:
     from tuning.evaluation.load_model import SelectedModel
@@ -57,59 +57,47 @@ def export(
     Example: tune export llm --to hf,onnx
     """
     from tuning.evaluation.export_model import check_formats
-    from tuning.evaluation.load_model import select_model
 
-    formats = check_formats(to, quant)
-    paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
-    soup = soup_to_use(sweep, storage, trial, soup)
-    picked = select_model(paths, trial, soup, "export")
-    run = _Export(picked, verify, force, layout == "classic")
-    if run.classic and (len(formats) > 1 or "mlflow" in formats):
+    formats, classic = check_formats(to, quant), layout == "classic"
+    options = ModelOptions(trial, soup, trust, accept_damage, storage)
+    picked = options.select(sweep, "export")
+    if classic and (len(formats) > 1 or "mlflow" in formats):
         raise UserError(f"--layout classic: final/ holds one format that is a folder, not {to}")
     for name in formats:
         if name == "mlflow":
-            run.register(register_as or picked.spec.name)
+            _register(picked, register_as or picked.spec.name, verify)
         else:
-            run.write(name)
+            _write(picked, name, verify, force, classic)
 
 
-@dataclass(frozen=True)
-class _Export:
-    """Exports one model to several formats."""
+def _write(picked: SelectedModel, name: str, verify: bool, force: bool, classic: bool) -> None:
+    """Write a folder and print its path."""
+    from results.export import make_format
+    from tuning.evaluation.export_model import export_classic, export_selected
 
-    picked: SelectedModel
-    verify: bool
-    force: bool
-    classic: bool
+    write = export_classic if classic else export_selected
+    target, checks = write(picked, name, verify, force)
+    echo(f"exported {picked.name} to {target}")
+    for check in checks:
+        echo(f"verified   {check.summary}")
+    form = make_format(name)
+    for runtime in form.runtimes if verify else ():
+        if not runtime.installed:
+            needs = runtime.needs
+            echo(f"not run    {needs}; to verify with it: pip install {needs}")
+    model = target / "final" if classic else target
+    echo(f"load       {form.load_line(model).format(folder=model)}")
 
-    def write(self, name: str) -> None:
-        """Write a folder and print its path."""
-        from results.export import make_format
-        from tuning.evaluation.export_model import export_classic, export_selected
 
-        write = export_classic if self.classic else export_selected
-        target, checks = write(self.picked, name, self.verify, self.force)
-        echo(f"exported {self.picked.name} to {target}")
-        for check in checks:
-            echo(f"verified   {check.summary}")
-        form = make_format(name)
-        for runtime in form.runtimes if self.verify else ():
-            if not runtime.installed:
-                needs = runtime.needs
-                echo(f"not run    {needs}; to verify with it: pip install {needs}")
-        model = target / "final" if self.classic else target
-        echo(f"load       {form.load_line(model).format(folder=model)}")
+def _register(picked: SelectedModel, name: str, verify: bool) -> None:
+    """Register the verified ONNX file in MLflow."""
+    from results.tracking.mlflow.model_registry import CANDIDATE, CHAMPION
+    from tuning.evaluation.export_model import register_selected
 
-    def register(self, name: str) -> None:
-        """Register the verified ONNX file in MLflow."""
-        from results.tracking.mlflow.model_registry import CANDIDATE, CHAMPION
-        from tuning.evaluation.export_model import register_selected
-
-        picked = self.picked
-        made = register_selected(picked, name, self.verify)
-        alias = CHAMPION if picked.confirmed else CANDIDATE
-        echo(f"registered {picked.name} as {name} version {made.version}, @{alias}")
-        echo(f"verified   {made.verification.summary}")
-        echo(f'load       mlflow.pyfunc.load_model("{made.uri(alias)}")')
-        if not picked.confirmed:
-            echo(f"not @champion: {picked.unconfirmed_reason}")
+    made = register_selected(picked, name, verify)
+    alias = CHAMPION if picked.confirmed else CANDIDATE
+    echo(f"registered {picked.name} as {name} version {made.version}, @{alias}")
+    echo(f"verified   {made.verification.summary}")
+    echo(f'load       mlflow.pyfunc.load_model("{made.uri(alias)}")')
+    if not picked.confirmed:
+        echo(f"not @champion: {picked.unconfirmed_reason}")

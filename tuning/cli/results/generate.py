@@ -10,20 +10,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli.damage import AcceptDamage, intact
+from tuning.cli.damage import AcceptDamage
 from tuning.cli.formatting import echo
-from tuning.cli.options import (
-    Soup,
-    StorageDir,
-    Trial,
-    Trust,
-    soup_to_use,
-    sweep_names,
-    trusted_sweep,
-)
+from tuning.cli.options import Soup, StorageDir, Trial, Trust, sweep_names
+from tuning.cli.results.model import ModelOptions
 
 if TYPE_CHECKING:
-    from tuning.evaluation.load_model import SelectedModel
     from tuning.evaluation.text_model import TextModel
 
 
@@ -57,7 +49,9 @@ def generate(
     top_p: Annotated[
         float,
         typer.Option(
-            min=0, max=1, help="Sample among the likeliest tokens of this probability together."
+            min=0,
+            max=1,
+            help="Nucleus sampling: among the likeliest tokens of this probability.",
         ),
     ] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
@@ -71,20 +65,20 @@ def generate(
 
     Example: tune generate sft --chat --prompt "What does json.dumps do?"
     """
-    asked = _prompts(prompt, prompts)
+    texts = _prompts(prompt, prompts)
     if top_p < 1 and temperature == 0:
         raise UserError("--top-p: has no effect with temperature 0; add --temperature 1")
-    model = _model(sweep, trial, soup, trust, accept_damage, storage)
+    model = _load(sweep, ModelOptions(trial, soup, trust, accept_damage, storage))
     from trainables.common.generation import Sampling
 
     sampling = Sampling(temperature, top_p, seed)
-    ids = [model.encode(text, chat=chat) for text in asked]
+    ids = [model.encode(text, chat=chat) for text in texts]
     if prompts is None:
-        echo("" if chat else asked[0], nl=False)
+        echo("" if chat else texts[0], nl=False)
         for _ in model.write(ids, max_new_tokens, sampling, lambda text: echo(text, nl=False)):
             echo("")
         return
-    for text, added in zip(asked, model.write(ids, max_new_tokens, sampling), strict=True):
+    for text, added in zip(texts, model.write(ids, max_new_tokens, sampling), strict=True):
         echo(json.dumps({"prompt": text, "text": added}, ensure_ascii=False))
 
 
@@ -102,32 +96,19 @@ def _prompts(prompt: str | None, file: Path | None) -> list[str]:
     return found
 
 
-def _model(
-    sweep: str,
-    trial: str | None,
-    soup: str | None,
-    trust: bool,
-    accept_damage: bool,
-    storage: str | None,
-) -> TextModel:
-    from tuning.evaluation.load_model import select_model
+def _load(sweep: str, options: ModelOptions) -> TextModel:
     from tuning.evaluation.text_model import load_text_model
 
     folder = Path(sweep)
     if (folder / "config.json").is_file():
-        if trial or soup:
+        if options.trial or options.soup:
             raise UserError("--trial and --soup: have no effect with the folder of an export")
         return load_text_model(folder, sweep)
-    paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
-    soup = soup_to_use(sweep, storage, trial, soup)
-    picked = select_model(paths, trial, soup, "generate with")
+    picked = options.select(sweep, "generate with")
+    trainable, cache = picked.trainable, picked.paths.storage.cache
     with tempfile.TemporaryDirectory() as scratch:
-        _export(picked, Path(scratch))
+        try:
+            trainable.export_hf(picked.config, picked.source, Path(scratch), cache)
+        except NotImplementedError as e:
+            raise UserError(f"trainable {picked.spec.trainable}: {e}; see tune predict") from e
         return load_text_model(Path(scratch), f"trainable {picked.spec.trainable}")
-
-
-def _export(picked: SelectedModel, folder: Path) -> None:
-    try:
-        picked.trainable.export_hf(picked.config, picked.source, folder, picked.paths.storage.cache)
-    except NotImplementedError as e:
-        raise UserError(f"trainable {picked.spec.trainable}: {e}; see tune predict") from e

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli.damage import AcceptDamage, intact
+from tuning.cli.damage import AcceptDamage
 from tuning.cli.formatting import echo
-from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust, soup_to_use, trusted_sweep
+from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust
+from tuning.cli.results.model import ModelOptions
 
 if TYPE_CHECKING:
     import torch
@@ -35,11 +36,8 @@ def predict(
     """
     import torch
 
-    from tuning.evaluation.load_model import select_model
-
-    paths = intact(trusted_sweep(sweep, storage, trust), accept_damage)
-    soup = soup_to_use(sweep, storage, trial, soup)
-    picked = select_model(paths, trial, soup, "predict with")
+    options = ModelOptions(trial, soup, trust, accept_damage, storage)
+    picked = options.select(sweep, "predict with")
     try:
         cache = picked.paths.storage.cache
         model = picked.trainable.exportable(picked.config, picked.source, cache)

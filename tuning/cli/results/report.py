@@ -58,18 +58,18 @@ def _report_sweep(paths: SweepPaths, target: Path) -> None:
 
 def _report_pipeline(paths: PipelinePaths, html: Path | None, accept_damage: bool) -> None:
     """Write the pages of its train stages, and the page that links to them."""
+    from results.report.pipeline_data import read_pipeline_data
     from results.report.pipeline_page import write_pipeline_report
     from results.storage.links import refuse_outside_links
     from results.sweep_folder.lock import current_driver
     from search_spaces.pipeline.loading import load_pipeline
-    from tuning.pipelines.tracking import read_data
 
     refuse_outside_links(paths.root)
     pipeline = load_pipeline(paths.spec)
     for name in pipeline.sweeps:
         if (sweep := paths.sweep(name)).is_sweep:
             _report_sweep(intact(sweep, accept_damage), sweep.report)
-    data = read_data(paths, driven=bool(current_driver(paths.lock)))
+    data = read_pipeline_data(paths, driven=bool(current_driver(paths.lock)))
     write_page(html or paths.report, lambda target: write_pipeline_report(data, target))
 
 

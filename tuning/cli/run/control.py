@@ -50,11 +50,11 @@ def stop(
     """
     from results.sweep_folder.sweep_folder import SweepFolder
     from tuning.controller.commands import stop_trials
-    from tuning.pipelines.control import stop_pipeline
+    from tuning.pipelines.control import command_pipeline
     from tuning.pipelines.folder import find_pipeline
 
     if trial is None and (pipeline := find_pipeline(sweep, storage)) is not None:
-        return echo(stop_pipeline(pipeline))
+        return echo(command_pipeline(pipeline, "stop"))
     echo(stop_trials(SweepFolder.open(sweep, storage, writes=True).paths, trial))
 
 
@@ -65,9 +65,9 @@ def pause(sweep: Sweep, storage: StorageDir = None) -> None:
     """
     from results.sweep_folder.sweep_folder import SweepFolder
     from tuning.controller.commands import pause_session
-    from tuning.pipelines.control import pause_pipeline
+    from tuning.pipelines.control import command_pipeline
     from tuning.pipelines.folder import find_pipeline
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
-        return echo(pause_pipeline(pipeline))
+        return echo(command_pipeline(pipeline, "pause"))
     echo(pause_session(SweepFolder.open(sweep, storage, writes=True).paths))

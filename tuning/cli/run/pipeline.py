@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -14,7 +13,7 @@ from tuning.cli.formatting import echo
 if TYPE_CHECKING:
     from results.records.pipeline import PipelinePaths
     from tuning.pipelines.base import Session
-    from tuning.pipelines.chosen import Chosen
+    from tuning.pipelines.selection import StageSelection
 
 Stages = Annotated[
     str | None,
@@ -28,34 +27,10 @@ Until = Annotated[
 ]
 
 
-_APART = module_command("tuning.cli.run.stage_process")
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The stages that the options of a command name."""
-
-    stages: str | None
-    begin: str | None
-    until: str | None
-
-    @property
-    def chosen(self) -> Chosen:
-        """The same, for the pipeline."""
-        from tuning.pipelines.chosen import Chosen
-
-        names = [name.strip() for name in (self.stages or "").split(",") if name.strip()]
-        return Chosen([] if names == ["all"] else names, self.begin, self.until)
-
-    @property
-    def options(self) -> list[str]:
-        """The same, for another process."""
-        given = {"--stages": self.stages, "--begin": self.begin, "--until": self.until}
-        return [f"{option}={value}" for option, value in given.items() if value]
-
-
 def run_stages(
-    start: Callable[..., PipelinePaths], drive: Callable[[Session], Any], asked: Asked
+    start: Callable[..., PipelinePaths],
+    run_session: Callable[[Session], Any],
+    selection: StageSelection,
 ) -> None:
     """Run a pipeline, and say where it stands at the end.
 
@@ -64,9 +39,11 @@ def run_stages(
     from tuning.cli.run.signals import interrupted_by_signals
     from tuning.pipelines.base import StageStopped
 
+    command = module_command("tuning.cli.run.stage_process")
+    options = {"selection": selection, "run_session": run_session, "stage_command": command}
     try:
         with interrupted_by_signals():
-            paths = start(chosen=asked.chosen, drive=drive, say=echo, apart=_APART)
+            paths = start(**options, notify=echo)
     except StageStopped as e:
         echo(f"{e}; the pipeline goes on with tune resume", err=True)
         raise typer.Exit(e.exit_code) from e

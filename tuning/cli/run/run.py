@@ -25,7 +25,7 @@ from tuning.cli.options import (
     ask_for_trust,
     with_metrics_port,
 )
-from tuning.cli.run.pipeline import Asked, Begin, Stages, Until, run_stages
+from tuning.cli.run.pipeline import Begin, Stages, Until, run_stages
 
 if TYPE_CHECKING:
     from results.records.pipeline import PipelinePaths
@@ -64,17 +64,18 @@ def run(
 
     if is_pipeline_file(file):
         from tuning.pipelines.run import create_pipeline, run_pipeline
+        from tuning.pipelines.selection import StageSelection
 
         set_ = with_metrics_port(set_, metrics_port)
         asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
-        which = Asked(stages, begin, until)
+        selection = StageSelection.parse(stages, begin, until)
         if or_resume:
             _wait_for_its_driver(_pipeline_folder(file, set_, name, storage))
         if detach:
             made = partial(create_pipeline, file, **asked)
-            return run_detached(made, address, insecure, options=which.options)
+            return run_detached(made, address, insecure, options=selection.arguments)
         begun = partial(run_pipeline, file, **asked, address=address, insecure=insecure)
-        return run_stages(begun, drive, which)
+        return run_stages(begun, drive, selection)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     if or_resume:
         name, found = _begun(file, set_, name, storage)
@@ -163,19 +164,20 @@ def resume(
     from tuning import api
     from tuning.cli.run.detach import run_detached
     from tuning.pipelines.folder import find_pipeline
+    from tuning.pipelines.selection import StageSelection
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
         given: dict[str, object] = {"--trials": trials, "--time": time, "--set": set_}
         _refuse("a pipeline", {**given, "--retry-failed": retry_failed})
-        which = Asked(stages, begin, until)
+        selection = StageSelection.parse(stages, begin, until)
         if detach:
             found = partial(_own, pipeline, trust)
             port = [] if metrics_port is None else [f"--metrics-port={metrics_port}"]
-            more = [*which.options, *["--trust"] * trust, *port]
+            more = [*selection.arguments, *["--trust"] * trust, *port]
             return run_detached(found, address, insecure, options=more)
         changed = with_metrics_port([], metrics_port)
         begun = partial(_resume_of(pipeline, trust, address, insecure), overrides=changed)
-        return run_stages(begun, drive, which)
+        return run_stages(begun, drive, selection)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     set_ = with_metrics_port(set_, metrics_port)
     asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}

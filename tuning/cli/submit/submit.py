@@ -184,7 +184,8 @@ def _submitted(root: Storage) -> Iterator[tuple[str, SweepPaths]]:
 
 def _progress(note: Note, paths: SweepPaths) -> str:
     """The state of a sweep, if its folder is the one here."""
-    from results.records.pipeline import PipelinePaths, read_stages
+    from results.models.stages import read_stages
+    from results.records.pipeline import PipelinePaths
     from results.records.spec_file import read_spec
     from results.records.trial import read_trials
     from tuning.cli.look.ls import sweep_state

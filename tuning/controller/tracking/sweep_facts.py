@@ -5,8 +5,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+from results.models.stages import original_of, read_stages
 from results.paths import SweepPaths
-from results.records.pipeline import original_of, pipeline_of, read_stages
+from results.records.pipeline import pipeline_of
 from results.sweep_folder.folder import read_state, sweep_argument
 from results.tracking import PipelineFacts, SweepFacts
 from search_spaces.redaction import redact

@@ -19,10 +19,9 @@ from results.analysis.selection import Trial
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import Report, TrialRecord
-from results.report.page import PageSection
+from results.report.page import PageSection, unit_for
 from results.report.sweep_data import SweepData, assemble, read_phases
 from results.report.sweep_page import lead, sections, winner
-from results.report.time_units import unit_for
 from results.sweep_folder.folder import total_elapsed_s
 from results.sweep_folder.lock import current_driver
 from search_spaces.errors import UserError

@@ -7,7 +7,7 @@ from results.averaging.soup import named_trials
 from results.averaging.soup.compatibility import check_models
 from results.paths import SweepPaths
 from search_spaces.errors import UserError
-from tests.results.averaging.soups import add, at, best, build
+from tests.results.averaging.soups import SPEC, add, at, best, build
 
 
 def test_check_models_refuses_models_of_different_starts(sweep: SweepPaths) -> None:
@@ -27,7 +27,7 @@ def test_check_models_refuses_models_of_different_starts(sweep: SweepPaths) -> N
     with pytest.raises(UserError):
         build(sweep, "uniform")
     assert not sweep.soup("uniform").exists()
-    some = named_trials(sweep, "loss", "min", ["t0000", "t0001", "t0002"])
+    some = named_trials(sweep, SPEC, ["t0000", "t0001", "t0002"])
     forced = build(sweep, "uniform", candidates=some, force=True)
     assert forced.members == ("t0000", "t0001", "t0002")
     with pytest.raises(UserError, match="tensor 'w' is"):

@@ -4,7 +4,9 @@ import plotly.graph_objects as go
 import pytest
 
 from results.report.plots import figures
+from results.report.plots.axes import ABSENT, axes, parameter_axis
 from results.report.sweep_data import SweepData
+from search_spaces.domains.domain import Domain
 
 
 def test_history_shows_every_trial_with_a_value(data: SweepData) -> None:
@@ -32,3 +34,14 @@ def test_parallel_coordinates_and_contour(data: SweepData) -> None:
     surface = figures.contour(data)
     assert surface is not None
     assert [type(t) for t in surface.data] == [go.Contour, go.Scatter]
+
+
+def test_axes_are_logarithmic_or_categorical() -> None:
+    log = parameter_axis("lr", [1e-3, 0.1], Domain.model_validate({"loguniform": [1e-4, 1]}))
+    assert log.values == pytest.approx([-3, -1])
+    assert log.ticks[-2] == "0.01"
+    mixed = parameter_axis("k", [10, 9, None, ABSENT, [1, 2]], None)
+    assert list(mixed.ticks.values()) == ["9", "10", "(none)", "[1, 2]", "null"]
+    assert mixed.values == [1, 0, 4, 2, 3]
+    # a constant parameter has no axis
+    assert list(axes([{"a": 1, "b": 1.0}, {"a": 1, "b": 2.0}], {})) == ["b"]

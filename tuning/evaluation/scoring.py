@@ -6,15 +6,14 @@ Confirmation, averaging and export use it. A test checks that no other module do
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from results.averaging import soup
 from search_spaces.errors import UserError, suggest
 from trainables.base import Split, Trainable
 from trainables.config import TrainableConfig
-
-T = TypeVar("T")
 
 ScoreModel = Callable[[Path], dict[str, float]]
 """Returns the metrics of the model in a folder with `model.safetensors`."""
@@ -30,21 +29,17 @@ def make_soup_evaluator(
 ) -> soup.Evaluator:
     """An evaluator of averages: the metric of each example of the selection and the test split."""
 
-    def on(split: Split) -> soup.ExampleScores:
-        def examples(folder: Path) -> list[float]:
-            return _metric(metric, trainable.examples(config, folder, split, cache), trainable)
+    def examples(split: Split, folder: Path) -> list[float]:
+        scores = trainable.examples(config, folder, split, cache)
+        if metric not in scores:
+            hint = suggest(metric, scores)
+            raise UserError(f"{type(trainable).__name__}.evaluate returns no '{metric}'{hint}")
+        return scores[metric]
 
-        return examples
-
-    def recalibrate(folder: Path) -> None:
-        trainable.recalibrate(config, folder, cache)
-
-    return soup.Evaluator(metric, mode, on(Split.SELECTION), on(Split.TEST), recalibrate)
-
-
-def _metric(metric: str, scores: dict[str, T], trainable: Trainable[Any]) -> T:
-    if metric not in scores:
-        raise UserError(
-            f"{type(trainable).__name__}.evaluate returns no '{metric}'{suggest(metric, scores)}"
-        )
-    return scores[metric]
+    return soup.Evaluator(
+        metric,
+        mode,
+        partial(examples, Split.SELECTION),
+        partial(examples, Split.TEST),
+        lambda folder: trainable.recalibrate(config, folder, cache),
+    )

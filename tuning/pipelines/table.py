@@ -4,39 +4,35 @@ from __future__ import annotations
 
 import shlex
 import time
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
+from results.models.stages import StageRecord, read_stages, write_stages
 from results.paths import Storage
-from results.records.pipeline import PipelinePaths, StageRecord, read_stages, write_stages
+from results.records.pipeline import PipelinePaths
 from search_spaces.errors import UserError
 from search_spaces.pipeline.graph import dependencies
-from search_spaces.pipeline.loading import LoadedPipeline
 from search_spaces.pipeline.stages import ConfirmStage
-from tuning.pipelines.base import CONFIRMS
+from tuning.pipelines.base import CONFIRMS, StageContext, StageOutput
 from tuning.pipelines.keys import stage_keys
+from tuning.pipelines.models import init_models
 
 _WITH_FOLDER = ("data", "train", "evaluate", "command")
 """Kinds of stages with a folder of their own; the others write into that of a train stage."""
 
 
 class StageTable:
-    """The records of a pipeline's stages; the caller owns the pipeline.
+    """The records of a pipeline's stages, on disk when a method returns; the caller owns its lock.
 
     Attributes:
-        records: of all stages, by name; on disk when a method returns.
+        records: of all stages, by name.
     """
 
-    def __init__(self, pipeline: LoadedPipeline, paths: PipelinePaths) -> None:
-        self._pipeline, self._paths = pipeline, paths
-        self._keys = stage_keys(pipeline, Storage(paths.root.parent).cache)
-        self.records = read_stages(paths)
-        self._undo_removed()
-
-    def _undo_removed(self) -> None:
-        """Remove the confirmations of stages that the file has no longer: they decide winners."""
+    def __init__(self, context: StageContext) -> None:
+        self._context, self._pipeline, self._paths = context, context.pipeline, context.paths
+        self._keys = stage_keys(self._pipeline, Storage(self._paths.root.parent).cache)
+        self.records = read_stages(self._paths)
+        # confirmations of stages that the file has no longer decide no winner
         for name, record in self.records.stages.items():
             if name not in self._pipeline.stages and CONFIRMS in record.result:
                 self._paths.sweep(record.result[CONFIRMS]).confirmation.unlink(missing_ok=True)
@@ -104,7 +100,14 @@ class StageTable:
                 )
 
     def begin(self, name: str) -> bool:
-        """Record that a stage runs; returns whether it goes on with what it has begun."""
+        """Record that a stage runs, and the models with which its sweep begins.
+
+        Returns:
+            Whether it goes on with what it has begun.
+
+        Raises:
+            UserError: there are no such models.
+        """
         before, folder = self.records.stages.get(name), self._paths.stage(name)
         places = dict.fromkeys((*self.records.places, str(self._paths.root.absolute())))
         self.records = replace(self.records, places=tuple(places))
@@ -112,24 +115,25 @@ class StageTable:
             before = None
             if folder.exists():  # its key is unknown: the records were removed
                 folder.rename(self._paths.earlier(name, f"{time.time():.0f}"))
-        self._save(name, before or StageRecord(self._keys[name], time.time()))
+        record = before or StageRecord(self._keys[name], time.time())
+        if name in self._pipeline.sweeps and not self._paths.sweep(name).is_sweep:
+            inputs = init_models(self._pipeline.stages[name], self._context, self.records)
+            record = replace(record, inputs=inputs)
+        self._save(name, record)
         return before is not None
 
-    def end(self, name: str, seconds: float, result: Mapping[str, Any] | None) -> None:
+    def end(self, name: str, seconds: float, output: StageOutput | None) -> None:
         """Record the end of a stage's session.
 
         Args:
             seconds: of it.
-            result: what the stage put out; None: it is not complete.
+            output: what the stage put out; None: it is not complete.
         """
         record = self.records.stages[name]
         record = replace(record, seconds=record.seconds + seconds)
-        self._save(name, record if result is None else replace(record, done=True, result=result))
-
-    @property
-    def results(self) -> dict[str, Mapping[str, Any]]:
-        """What each stage has put out."""
-        return {name: record.result for name, record in self.records.stages.items()}
+        if output is not None:
+            record = replace(record, done=True, result=output.result, models=output.models)
+        self._save(name, record)
 
     def _save(self, name: str, record: StageRecord) -> None:
         stages = {**self.records.stages, name: record}

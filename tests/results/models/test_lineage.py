@@ -7,7 +7,8 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from results.lineage import Source, TrainedModel, ancestors, source_of
+from results.models.lineage import TrainedModel, ancestors
+from results.models.origins import Origin, origin_of
 from results.paths import SweepPaths
 from tests.results.written import write_checkpoint
 from tests.tuning.simulate import finish, make_spec, new_sweep, open_run
@@ -39,7 +40,7 @@ def test_a_model_has_its_origins_while_their_folders_are_there(tmp_path: Path) -
         ("second", "t0000"),
         ("third", "t0001"),
     ]
-    assert found[2].sources == {"teacher.path": (Source(second.root, "t0000"),)}
+    assert found[2].sources == {"teacher.path": (Origin(second.root, "t0000"),)}
     assert [one.origin for one in found] == ["", "", "hub/name"]
     newest = first.trial("t0001").newest_checkpoint()
     assert newest is not None
@@ -55,4 +56,4 @@ def test_a_model_has_its_origins_while_their_folders_are_there(tmp_path: Path) -
 
 def test_texts_that_are_no_paths_have_no_source(tmp_path: Path) -> None:
     for text in ("adamw", "a/b", "/" + "x" * 5000, "zero\0byte/x", str(tmp_path / "x")):
-        assert source_of(text) is None
+        assert origin_of(text) is None

@@ -27,4 +27,4 @@ def test_only_one_module_uses_the_test_split() -> None:
         "trainables/image_classifier/sources.py",
         "trainables/sft/task.py",
     }
-    assert found == {"tuning/evaluation/test_split.py", *data}
+    assert found == {"tuning/evaluation/scoring.py", *data}

@@ -7,12 +7,11 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
 
-from results.records.pipeline import PipelinePaths
+from results.models.ref import model_refs
 from search_spaces.errors import UserError
-from tuning.pipelines.base import Say, StageStopped
+from tuning.pipelines.base import StageContext, StageOutput, StageStopped
 
 _END_S, _LINES_S = 60.0, 5.0
 """A session ends in the first after SIGTERM; see `tuning.controller.sweep_dir.watchdog`."""
@@ -24,26 +23,19 @@ class StageProcess:
     Args:
         command: of the process. It gets the pipeline's folder, the stage's name, the address of the
             Ray cluster (empty: none), and the number of a file for its answer.
-        paths, name: the pipeline's folder, and the stage.
-        address: of the Ray cluster.
-        say: shows each line that it prints, with the stage's name.
+        context: of the stage; `notify` shows each line that it prints, with the stage's name.
+        name: of the stage.
         on_end: called in a thread when it has ended.
     """
 
     def __init__(
-        self,
-        command: Sequence[str],
-        paths: PipelinePaths,
-        name: str,
-        address: str | None,
-        say: Say,
-        on_end: Callable[[], None],
+        self, command: Sequence[str], context: StageContext, name: str, on_end: Callable[[], None]
     ) -> None:
         read, write = os.pipe()
-        self._name, self._say, self._answer = name, say, read
+        self._name, self._notify, self._answer = name, context.notify, read
         self._started = time.monotonic()
         self._process = subprocess.Popen(
-            [*command, str(paths.root), name, address or "", str(write)],
+            [*command, str(context.paths.root), name, context.address or "", str(write)],
             pass_fds=[write],
             stdin=subprocess.PIPE,  # its end is that of this process
             stdout=subprocess.PIPE,
@@ -55,7 +47,7 @@ class StageProcess:
         os.close(write)
         self._lines = threading.Thread(target=self._show, daemon=True)
         self._lines.start()
-        threading.Thread(target=self._notify, args=(on_end,), daemon=True).start()
+        threading.Thread(target=self._wait_for_end, args=(on_end,), daemon=True).start()
 
     @property
     def is_alive(self) -> bool:
@@ -78,27 +70,27 @@ class StageProcess:
         except subprocess.TimeoutExpired:
             self._process.kill()
 
-    def outcome(self) -> tuple[Mapping[str, Any] | None, UserError | StageStopped | None]:
+    def outcome(self) -> StageOutput | UserError | StageStopped:
         """What the stage put out, or why it has not, once the process has ended."""
         code = self._process.wait()
         self._lines.join(_LINES_S)  # what it has left behind may hold the other end
         for pipe in (self._process.stdin, self._process.stdout):
             assert pipe is not None, "see __init__"
             pipe.close()
-        with open(self._answer) as answer:
-            found = json.loads(answer.read() or "{}")
-        if "result" in found:
-            return found["result"], None
-        if "problems" in found:
-            return None, UserError(*found["problems"])
+        with open(self._answer) as file:
+            answer = json.loads(file.read() or "{}")
+        if output := answer.get("output"):
+            return StageOutput(output["result"], model_refs(output["models"]))
+        if problems := answer.get("problems"):
+            return UserError(*problems)
         killed = f"the process of stage {self._name} ended with code {code}"
-        return None, StageStopped(found.get("stopped", killed), found.get("code", 1))
+        return StageStopped(answer.get("stopped", killed), answer.get("code", 1))
 
-    def _notify(self, on_end: Callable[[], None]) -> None:
+    def _wait_for_end(self, on_end: Callable[[], None]) -> None:
         self._process.wait()
         on_end()
 
     def _show(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            self._say(f"{self._name} | {line.rstrip()}")
+            self._notify(f"{self._name} | {line.rstrip()}")

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from results.averaging.soup import Soup, read_soup
-from results.checkpoints.commit import CheckpointError, verify
-from results.lineage.sources import Source, sources_in, title_of
+from results.checkpoints.commit import CheckpointError, Manifest, verify
+from results.models.origins import Origin, origins_in, title_of
+from results.models.stages import read_stages
 from results.paths import SweepPaths
 from results.records import environment
-from results.records.pipeline import StageRecord, pipeline_of, read_stages
+from results.records.pipeline import pipeline_of
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_reports, read_trial
 from search_spaces.errors import UserError
 from search_spaces.files import parse_json, read_regular
 from search_spaces.pipeline.loading import load_pipeline
-from search_spaces.pipeline.stages import TrainStage
+from search_spaces.pipeline.stages import Stage, TrainStage
 
 _NOT_SETTINGS = {"name", "kind", "after"}
 
@@ -29,7 +31,6 @@ class DataSet:
 
     Attributes:
         title: pipeline and stage.
-        folder: of the stage.
         key: of the stage; empty if it is not recorded.
         settings: keys of the stage.
         texts: split → number of texts.
@@ -37,7 +38,6 @@ class DataSet:
     """
 
     title: str
-    folder: Path
     key: str
     settings: Mapping[str, Any]
     texts: Mapping[str, int]
@@ -50,7 +50,6 @@ class TrainedModel:
 
     Attributes:
         title: the sweep's name, with its pipeline's.
-        paths: of the sweep.
         key: of the stage; empty outside of a pipeline.
         trainable: of the sweep.
         name: of the trial or soup.
@@ -66,12 +65,11 @@ class TrainedModel:
     """
 
     title: str
-    paths: SweepPaths
     key: str
     trainable: str
     name: str
     trials: tuple[TrialRecord, ...]
-    sources: Mapping[str, tuple[Source, ...]]
+    sources: Mapping[str, tuple[Origin, ...]]
     origin: str
     chosen_by: str
     average: Soup | None
@@ -96,60 +94,59 @@ def ancestors(paths: SweepPaths, name: str) -> tuple[Ancestor, ...]:
     Raises:
         UserError: the records of one of them are damaged.
     """
-    found: dict[Source, Ancestor | None] = {}
+    found: dict[Origin, Ancestor | None] = {}
 
-    def visit(source: Source) -> None:
-        if source in found:
+    def visit(origin: Origin) -> None:
+        if origin in found:
             return
-        found[source] = None  # a circle of links ends here
-        made = _model(source) if source.model else data_set(source.folder)
-        for parent in _parents(made):
-            visit(parent)
-        del found[source]
-        found[source] = made
+        found[origin] = None  # a circle of links ends here
+        made = _model(origin) if origin.model else data_set(origin.folder)
+        if isinstance(made, TrainedModel):
+            for parent in (one for group in made.sources.values() for one in group):
+                visit(parent)
+        del found[origin]
+        found[origin] = made
 
-    visit(Source(paths.root, name))
+    visit(Origin(paths.root, name))
     return tuple(one for one in found.values() if one is not None)
 
 
-def _parents(made: Ancestor | None) -> Iterator[Source]:
-    if isinstance(made, TrainedModel):
-        for group in made.sources.values():
-            yield from group
-
-
-def _model(source: Source) -> TrainedModel | None:
-    paths = SweepPaths(source.folder)
-    soup, folder = None, paths.soup(source.model)
-    if source.model not in paths.trial_ids():
+def _model(origin: Origin) -> TrainedModel | None:
+    paths = SweepPaths(origin.folder)
+    soup, folder = None, paths.soup(origin.model)
+    if origin.model not in paths.trial_ids():
         if not folder.is_dir():
             return None
         soup = read_soup(folder)
-    ids = [m.partition("@")[0] for m in soup.members] if soup else [source.model]
+    ids = [m.partition("@")[0] for m in soup.members] if soup else [origin.model]
     trials = tuple(read_trial(paths.trial(one)) for one in dict.fromkeys(ids))
     metrics = {}
     if soup:
         metrics = {f"{soup.metric} (test)": soup.scores[soup.method].mean}
     elif reports := read_reports(paths.trial(ids[0]), trials[0].end_step):
         metrics = dict(reports[-1].metrics)
-    step, weights = _weights(folder if soup else paths.trial(ids[0]).newest_checkpoint())
-    record, chosen_by = _stage(source.folder)
-    found = _sources(trials)
-    origin = trials[0].config.get("model_name_or_path") or ""
+    whole, step, digests = folder if soup else paths.trial(ids[0]).newest_checkpoint(), 0, {}
+    with suppress(CheckpointError):  # it is not whole
+        manifest = verify(whole, hashes=False) if whole else Manifest(step=0, files={})
+        step, digests = manifest.step, {n: e.sha256 for n, e in manifest.files.items()}
+    key, stage = _stage(origin.folder)
+    sources: dict[str, dict[Origin, None]] = {}
+    for name, _, source in (one for trial in trials for one in origins_in(trial.config)):
+        sources.setdefault(name, {})[source] = None
+    first = str(trials[0].config.get("model_name_or_path") or "")
     return TrainedModel(
-        title=title_of(source.folder),
-        paths=paths,
-        key=record.key if record else "",
+        title=title_of(origin.folder),
+        key=key,
         trainable=read_spec(paths).trainable,
-        name=source.model,
+        name=origin.model,
         trials=trials,
-        sources=found,
-        origin="" if "model_name_or_path" in found else str(origin),
-        chosen_by=chosen_by,
+        sources={name: tuple(group) for name, group in sources.items()},
+        origin="" if "model_name_or_path" in sources else first,
+        chosen_by=(isinstance(stage, TrainStage) and stage.choose_by) or "",
         average=soup,
         fingerprint=data_fingerprint(paths, trials[0]),
         step=step,
-        weights=weights,
+        weights={n: d for n, d in digests.items() if n.endswith(".safetensors")} or digests,
         metrics=metrics,
     )
 
@@ -161,34 +158,12 @@ def data_fingerprint(paths: SweepPaths, record: TrialRecord) -> str:
     return (found.data or "") if found else ""
 
 
-def _sources(trials: tuple[TrialRecord, ...]) -> dict[str, tuple[Source, ...]]:
-    found: dict[str, dict[Source, None]] = {}
-    for trial in trials:
-        for key, _, source in sources_in(trial.config):
-            found.setdefault(key, {})[source] = None
-    return {key: tuple(group) for key, group in found.items()}
-
-
-def _weights(folder: Path | None) -> tuple[int, dict[str, str]]:
-    """Step and digests of a checkpoint, by its manifest; none if it is not whole."""
-    try:
-        manifest = verify(folder, hashes=False) if folder else None
-    except CheckpointError:
-        manifest = None
-    if manifest is None:
-        return 0, {}
-    tensors = {n: e.sha256 for n, e in manifest.files.items() if n.endswith(".safetensors")}
-    return manifest.step, tensors or {n: e.sha256 for n, e in manifest.files.items()}
-
-
-def _stage(folder: Path) -> tuple[StageRecord | None, str]:
-    """The record of a stage, and its `choose_by`; nothing for a sweep outside of a pipeline."""
-    pipeline = pipeline_of(folder)
-    if pipeline is None:
-        return None, ""
-    stage = load_pipeline(pipeline.spec).stages.get(folder.name)
-    chosen_by = stage.choose_by if isinstance(stage, TrainStage) else None
-    return read_stages(pipeline).stages.get(folder.name), chosen_by or ""
+def _stage(folder: Path) -> tuple[str, Stage | None]:
+    """The key and the definition of a stage; nothing for a sweep outside of a pipeline."""
+    if (pipeline := pipeline_of(folder)) is None:
+        return "", None
+    record = read_stages(pipeline).stages.get(folder.name)
+    return record.key if record else "", load_pipeline(pipeline.spec).stages.get(folder.name)
 
 
 def data_set(folder: Path) -> DataSet | None:
@@ -197,27 +172,19 @@ def data_set(folder: Path) -> DataSet | None:
     Raises:
         UserError: its records are damaged.
     """
-    pipeline = pipeline_of(folder)
-    if pipeline is None:
+    if pipeline_of(folder) is None:
         return None
-    stage, (record, _) = load_pipeline(pipeline.spec).stages.get(folder.name), _stage(folder)
-    statistics = _statistics(folder)
-    splits = statistics.get("splits", {})
-    return DataSet(
-        title=title_of(folder),
-        folder=folder,
-        key=record.key if record else "",
-        settings=stage.model_dump(exclude=_NOT_SETTINGS, exclude_none=True) if stage else {},
-        texts={name: split.get("texts", 0) for name, split in splits.items()},
-        digests=statistics.get("sha256", {}),
-    )
-
-
-def _statistics(folder: Path) -> dict[str, Any]:
+    key, stage = _stage(folder)
     try:
-        found: dict[str, Any] = parse_json(read_regular(folder / "statistics.json"))
+        statistics: dict[str, Any] = parse_json(read_regular(folder / "statistics.json"))
     except FileNotFoundError:  # the stage ran a command
-        return {}
+        statistics = {}
     except (OSError, ValueError) as e:
         raise UserError(f"{folder}: statistics.json is not readable ({e})") from e
-    return found
+    return DataSet(
+        title=title_of(folder),
+        key=key,
+        settings=stage.model_dump(exclude=_NOT_SETTINGS, exclude_none=True) if stage else {},
+        texts={name: split.get("texts", 0) for name, split in statistics.get("splits", {}).items()},
+        digests=statistics.get("sha256", {}),
+    )

@@ -1,4 +1,4 @@
-"""Finds the sweep or data stage in whose folder a configured path lies."""
+"""The sweep or data stage in whose folder a configured path lies."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from search_spaces.nested import dotted, walk
 
 
 @dataclass(frozen=True)
-class Source:
-    """What a configured path leads to.
+class Origin:
+    """The sweep or stage to which a configured path leads.
 
     Attributes:
         folder: of a sweep, or of a stage of another kind.
@@ -36,42 +36,35 @@ def title_of(folder: Path) -> str:
     return f"{pipeline.name}/{folder.name}" if pipeline else folder.name
 
 
-def sources_in(values: Any) -> Iterator[tuple[str, str, Source]]:
-    """The paths in plain data that lead into a sweep or a stage: dotted key, path and source."""
+def origins_in(values: Any) -> Iterator[tuple[str, str, Origin]]:
+    """The paths in plain data that lead into a sweep or a stage: dotted key, path and origin."""
     for path, value in walk(values):
-        if isinstance(value, str) and (found := source_of(value)) is not None:
+        if isinstance(value, str) and (found := origin_of(value)) is not None:
             yield dotted(path), value, found
 
 
-def source_of(path: str) -> Source | None:
+def origin_of(path: str) -> Origin | None:
     """The sweep or stage in whose folder a path lies; None if it is in none."""
     if "/" not in path:
         return None
     try:
-        return _source(Path(path).absolute())
+        whole = Path(path).absolute()
+        for folder in whole.parents:
+            if (sweep := SweepPaths(folder)).is_sweep:
+                model = _model(whole.relative_to(folder).parts)
+                return Origin(sweep.root, model) if model else None
+            if pipeline_of(folder):
+                return Origin(folder)
     except (OSError, ValueError):  # a text that is no path: too long, or with a zero byte
-        return None
-
-
-def _source(whole: Path) -> Source | None:
-    for folder in whole.parents:
-        inside = whole.relative_to(folder).parts
-        sweep = SweepPaths(folder)
-        if sweep.is_sweep:
-            model = _model(sweep, inside)
-            return Source(folder, model) if model else None
-        if pipeline_of(folder):
-            return Source(folder)
+        pass
     return None
 
 
-def _model(sweep: SweepPaths, inside: tuple[str, ...]) -> str:
+def _model(inside: tuple[str, ...]) -> str:
     """The trial or soup to which a path below the folder of a sweep belongs; empty if to none."""
     match inside:
-        case ("trials", trial, *_):
-            return trial
-        case ("results", "soups", soup, *_):
-            return soup
+        case ("trials", model, *_) | ("results", "soups", model, *_):
+            return model
         case ("results", "exports", export, *_):
             return export.rpartition("-")[0]
     return ""

@@ -1,1 +1,0 @@
-"""Runs stages: which, when, in which process, and with what is left of the budget."""
