@@ -17,13 +17,14 @@ from transformers import (
 from search_spaces.errors import UserError
 from tests.trainables.examples import EXAMPLES
 from trainables.base import Split
-from trainables.causal_lm.data.tokenizer import Encoder, train_bpe
 from trainables.common.text_ends import declare_ends, text_ends
+from trainables.data.bad_rows import BadRow
+from trainables.data.conversations.chat import Chat, Rendered, encode
+from trainables.data.conversations.dataset import Conversations, prepare
+from trainables.data.conversations.rows import Columns, Conversation, read_rows
+from trainables.data.tokenizer import Encoder, train_bpe
 from trainables.dpo.config import DPOConfig
 from trainables.grpo.rollout import noise, sample
-from trainables.sft.chat import Chat, Rendered, encode
-from trainables.sft.data import Conversations, prepare
-from trainables.sft.rows import BadRow, Columns, Conversation, read_rows
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
@@ -81,8 +82,8 @@ def tokenizer(template: str) -> Any:
 
 
 def answers(template: str, messages: list[dict[str, Any]], **others: Any) -> list[str] | str:
-    found = Chat(tokenizer(template)).segments(messages, **others)
-    return found if isinstance(found, str) else [part.text for part in found if part.is_answer]
+    found = Chat(tokenizer(template)).render(messages, **others)
+    return found if isinstance(found, str) else [found.text[a:b] for a, b in found.answers]
 
 
 @pytest.mark.parametrize(

@@ -13,10 +13,11 @@ import pytest
 
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.corpus import Unreadable, texts_in
-from trainables.causal_lm.data.dataset import prepare
-from trainables.causal_lm.data_config import DataConfig
-from trainables.sft.rows import BadRow, Columns, Conversation, read_rows
+from trainables.data.bad_rows import BadRow
+from trainables.data.conversations.rows import Columns, Conversation, read_rows
+from trainables.data.text.config import DataConfig
+from trainables.data.text.corpus import texts_in
+from trainables.data.text.dataset import prepare
 
 TEXT = "red blue green\n" * 20
 FILES = {
@@ -29,7 +30,7 @@ FILES = {
 }
 
 
-def read(file: Path, *, whole: bool = False) -> list[str | Unreadable]:
+def read(file: Path, *, whole: bool = False) -> list[str | BadRow]:
     return list(texts_in(file, DataConfig(source="files", paths=[str(file)]), whole=whole))
 
 
@@ -39,7 +40,7 @@ def test_bytes_that_are_no_text_are_named(what: str, whole: bool, tmp_path: Path
     file = tmp_path / "a.txt"
     file.write_bytes(FILES[what])
     (found,) = read(file, whole=whole)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, BadRow)
     assert what in found.problem
 
 
@@ -76,7 +77,7 @@ def test_half_of_a_character_is_a_bad_row(half: bytes, tmp_path: Path) -> None:
     file.write_bytes(json.dumps(good).encode() + b"\n" + bad.replace(b"HALF", half) + b"\n")
     first, second = read(file)
     assert first == "smile \U0001f600"
-    assert isinstance(second, Unreadable)
+    assert isinstance(second, BadRow)
     rows = list(read_rows([file], Columns("question", "answer")))
     assert [type(row) for row in rows] == [Conversation, BadRow]
     assert "a.jsonl:2" in second.problem

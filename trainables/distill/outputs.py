@@ -22,15 +22,14 @@ import torch
 
 from results.export.quiet import quiet_transformers
 from trainables.base import Split
-from trainables.causal_lm.data.corpus import content_digest
-from trainables.causal_lm.data.dataset import Dataset
 from trainables.causal_lm.model.model import pretrained_model
 from trainables.causal_lm.model.objective import next_token_logits, place, text_inputs, to_device
 from trainables.causal_lm.task import EVAL_BATCH, separator
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
 from trainables.common.precision import compute_dtype
-from trainables.common.shared_folder import publish
+from trainables.data.shared_folder import content_digest, publish
+from trainables.data.text.dataset import Dataset
 from trainables.distill.config import DistillConfig
 from trainables.worker import Worker
 

@@ -31,9 +31,9 @@ from trainables.common.training import (
     read_lineage,
     weights_digest,
 )
+from trainables.data.images.dataset import Images, prepare
 from trainables.image_classifier.augment import Draws, augment, blank, draw, partners
 from trainables.image_classifier.config import ImageClassifierConfig
-from trainables.image_classifier.data import Images, prepare
 from trainables.image_classifier.evaluation import image_losses, logits, score
 from trainables.image_classifier.model import Classifier, load_classifier, new_classifier
 from trainables.image_classifier.stages import make_pipeline

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.config import Problem
-from trainables.sft.data_config import AnswersConfig, RowsConfig
-from trainables.sft.rows import problem_of
+from trainables.data.conversations.config import AnswersConfig, RowsConfig
+from trainables.data.conversations.rows import problem_of
 from trainables.sft.start import StartConfig
 
 

@@ -21,7 +21,7 @@ from search_spaces.pipeline.stages import (
     ExportStage,
     TrainStage,
 )
-from trainables.data.files import data_problem, outputs
+from trainables.data.stage.files import data_problem, outputs
 from trainables.registry import resolve
 from tuning.controller.preflight.checks import preflight
 from tuning.evaluation.export_model import check_formats

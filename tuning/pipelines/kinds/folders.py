@@ -19,7 +19,7 @@ _LOG, _POLL_S = "log.txt", 60.0
 
 def make_data(stage: DataStage, around: Surroundings) -> dict[str, Any]:
     """Make the data set; returns the number of texts of each split."""
-    from trainables.data.prepare import prepare
+    from trainables.data.stage.prepare import prepare
 
     folder, cache = around.paths.stage(stage.name), around.paths.stages.cache
     made = prepare(stage, around.pipeline.directory, folder, cache)
