@@ -1,6 +1,5 @@
 """Rows of chats as people have them: rendered as at inference, or refused by name."""
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -261,28 +260,6 @@ def test_parts_of_rows_that_are_not_read_are_named(
     (found,) = read_rows([tmp_path / "a.jsonl"], Columns("question", "answer"))
     assert isinstance(found, BadRow)
     assert named in found.problem
-
-
-def test_files_of_rows(tmp_path: Path) -> None:
-    rows = [{"question": f"q{i}", "answer": "a, b"} for i in range(3)]
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "lines.jsonl").write_text(lines)
-    (tmp_path / "lines.json").write_text(lines)
-    (tmp_path / "list.json").write_text(json.dumps(rows, indent=1))
-    (tmp_path / "packed.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-    table = "question,answer\n" + "".join(f'q{i},"a, b"\n' for i in range(3))
-    (tmp_path / "table.csv").write_text(table)
-    for file in sorted(tmp_path.iterdir()):
-        found = list(read_rows([file], Columns("question", "answer")))
-        assert [row.unit for row in found if isinstance(row, Conversation)] == [
-            json.dumps([row["question"]]) for row in rows
-        ], file
-    (tmp_path / "torn.jsonl.gz").write_bytes(gzip.compress(lines.encode())[:-12])
-    *_, last = read_rows([tmp_path / "torn.jsonl.gz"], Columns("question", "answer"))
-    assert isinstance(last, BadRow)
-    (tmp_path / "rows.txt").write_text(lines)
-    with pytest.raises(UserError, match=r"\.csv"):
-        next(read_rows([tmp_path / "rows.txt"], Columns("question", "answer")))
 
 
 def pairs(folder: Path, rows: list[dict[str, Any]], **data: Any) -> Conversations:

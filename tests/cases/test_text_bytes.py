@@ -7,8 +7,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from search_spaces.errors import UserError
@@ -58,15 +56,6 @@ def test_tables_are_no_text_unless_they_are_said_to_be(ending: str, tmp_path: Pa
         read(file)
     data = DataConfig(source="files", paths=[str(file)], format="text")
     assert list(texts_in(file, data, whole=True)) == [TEXT]
-
-
-def test_columns_of_other_types_are_no_text(tmp_path: Path) -> None:
-    file = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": [b"bytes"]}), file)
-    with pytest.raises(UserError, match="must be text, got binary"):
-        read(file)
-    pq.write_table(pa.table({"text": pa.array([TEXT]).dictionary_encode()}), file)
-    assert read(file) == [TEXT]
 
 
 @pytest.mark.parametrize("half", [b"\\ud83d", b"\\uDC00", b"\xed\xa0\xbd"])

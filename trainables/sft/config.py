@@ -137,6 +137,5 @@ def _bad_rows(config: RowsTrainedConfig) -> list[str]:
     most = config.sequence_length + 1
     key = json.dumps([data.model_dump(), times, str(tokenizer), most])
     if key not in _CHECKED:
-        skip = data.on_bad_data == "skip"
-        _CHECKED[key] = problem_of(data.rows(files), tokenizer, most, skip=skip)
+        _CHECKED[key] = problem_of(data.rows(files), tokenizer, most, data.on_bad_data)
     return _CHECKED[key]

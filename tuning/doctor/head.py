@@ -190,7 +190,7 @@ def discover(settings: Settings) -> list[Path]:
     Raises:
         UserError: no file matches.
     """
-    from trainables.data.corpora.docstrings import write_docstrings
+    from trainables.data.corpora.library import write_docstrings
 
     if not settings.parquet:
         sample = settings.folder / "docstrings.parquet"

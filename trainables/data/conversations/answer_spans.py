@@ -9,7 +9,12 @@ from transformers.utils.chat_template_utils import render_jinja_template
 
 from trainables.common.text_ends import MARK
 from trainables.data.conversations.rows import Message
-from trainables.data.conversations.template import Template, TemplateError, calls_in
+from trainables.data.conversations.template import (
+    Template,
+    TemplateError,
+    calls_in,
+    without_weights,
+)
 
 Span = tuple[int, int]
 """First character, and the one behind the last."""
@@ -31,25 +36,23 @@ def answer_spans(template: Template, text: str) -> list[Span]:
     Raises:
         TemplateError: there is an answer that is not found.
     """
-    weightless = any(m.get("weight") == 0 for m in template.messages)
-    marked = _marked(template, text)
-    if marked is not None and not weightless:
+    marked = _find_marks(template, text)
+    if marked is not None and all(m.get("weight", 1) for m in template.messages):
         return marked
-    each = list(_each(template, text))
-    wanted = [span for message, span in each if message.get("weight", 1)]
+    each = list(_find_answers(template, text))
     if marked is None:
-        return wanted
-    return [m for m in marked if not any(_overlap(m, s) for g, s in each if g.get("weight") == 0)]
+        return [span for message, span in each if message.get("weight", 1)]
+    left_out = [span for message, span in each if not message.get("weight", 1)]
+    return [(b, e) for b, e in marked if not any(b < end and begin < e for begin, end in left_out)]
 
 
-def _marked(template: Template, text: str) -> list[Span] | None:
+def _find_marks(template: Template, text: str) -> list[Span] | None:
     """What the template marks as generated; None: it marks nothing."""
     if not _GENERATION.search(template.source):
         return None
-    shown = [{k: v for k, v in m.items() if k != "weight"} for m in template.messages]
     render: object = render_jinja_template
     (rendered,), (spans,) = render(  # type: ignore[operator]
-        [shown],
+        [without_weights(template.messages)],
         tools=template.tools,
         chat_template=template.source,
         return_assistant_tokens_mask=True,
@@ -60,16 +63,16 @@ def _marked(template: Template, text: str) -> list[Span] | None:
     return [(int(begin), int(end)) for begin, end in spans]
 
 
-def _each(template: Template, text: str) -> Iterator[tuple[Message, Span]]:
+def _find_answers(template: Template, text: str) -> Iterator[tuple[Message, Span]]:
     done = 0
     for i, message in enumerate(template.messages):
         if message["role"] == "assistant":
-            span = _behind_prompt(template, text, i, done) or _located(template, text, i, done)
+            span = _span_behind_prompt(template, text, i, done) or _locate(template, text, i, done)
             yield message, span
             done = span[1]
 
 
-def _behind_prompt(template: Template, text: str, i: int, done: int) -> Span | None:
+def _span_behind_prompt(template: Template, text: str, i: int, done: int) -> Span | None:
     """The span of message `i` if the text up to its end does not depend on what follows."""
     if i == 0:
         return None
@@ -80,24 +83,24 @@ def _behind_prompt(template: Template, text: str, i: int, done: int) -> Span | N
     return (len(prompt), len(whole)) if found and text.startswith(whole) else None
 
 
-def _located(template: Template, text: str, i: int, done: int) -> Span:
+def _locate(template: Template, text: str, i: int, done: int) -> Span:
     """The span of message `i` by what is around another content in its place."""
     messages = [*template.messages]
     messages[i] = {**messages[i], "content": MARK}
     shown, alone = template.render(messages), template.render(messages[: i + 1])
     if shown.count(MARK) != 1 or alone.count(MARK) != 1:
         raise TemplateError(f"the chat template does not show messages[{i}].content")
-    first = _shared(text, shown)
-    last = len(text) - _shared(text[::-1], shown[::-1])
+    first = _shared_length(text, shown)
+    last = len(text) - _shared_length(text[::-1], shown[::-1])
+    begin = _find_begin(template, text, i, done, first)
     if i + 1 == len(messages):
-        return _begin(template, text, i, done, first), len(text)
-    begin = _begin(template, text, i, done, first)
+        return begin, len(text)
     if template.messages[i].get("tool_calls"):
         return begin, _end_of_calls(template, text, i, begin)
-    return begin, _end(template, text, max(first, last), alone.rpartition(MARK)[2])
+    return begin, _find_end(template, text, max(first, last), alone.rpartition(MARK)[2])
 
 
-def _begin(template: Template, text: str, i: int, done: int, first: int) -> int:
+def _find_begin(template: Template, text: str, i: int, done: int, first: int) -> int:
     """The first character that the model writes, of a content whose first one is `first`.
 
     The template may put a thought in between. What the model is given may also begin one, which
@@ -116,10 +119,10 @@ def _opening(template: Template) -> str:
     """What the template adds to a question for the model to answer."""
     asked: list[Message] = [{"role": "user", "content": "."}]
     plain, prompt = template.render(asked), template.render(asked, prompt=True)
-    return prompt[_shared(plain, prompt) :]
+    return prompt[_shared_length(plain, prompt) :]
 
 
-def _end(template: Template, text: str, last: int, closing: str) -> int:
+def _find_end(template: Template, text: str, last: int, closing: str) -> int:
     """The end of an answer whose content ends at `last`: what closes it belongs to it.
 
     Args:
@@ -128,7 +131,7 @@ def _end(template: Template, text: str, last: int, closing: str) -> int:
         last: end of the content.
         closing: what closes the answer at the end of a conversation.
     """
-    tokens, same = template.tokenizer.get_added_vocab(), _shared(text[last:], closing)
+    tokens, same = template.tokenizer.get_added_vocab(), _shared_length(text[last:], closing)
     for token in tokens:
         place = closing.find(token)
         if 0 <= place < same < place + len(token):
@@ -144,18 +147,14 @@ def _end_of_calls(template: Template, text: str, i: int, begin: int) -> int:
         TemplateError: they are not.
     """
     prompt, alone = template.prompt(i), template.render(template.messages[: i + 1])
-    turn = alone[_shared(prompt, alone) :]
+    turn = alone[_shared_length(prompt, alone) :]
     for start in range(len(turn)):
         if text.startswith(turn[start:], begin) and calls_in(template.messages[i], turn[start:]):
             return begin + len(turn) - start
     raise TemplateError(f"the chat template does not show where messages[{i}] ends")
 
 
-def _overlap(one: Span, other: Span) -> bool:
-    return one[0] < other[1] and other[0] < one[1]
-
-
-def _shared(one: str, other: str) -> int:
+def _shared_length(one: str, other: str) -> int:
     """Number of characters with which two texts begin alike."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))

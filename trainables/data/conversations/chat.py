@@ -16,7 +16,7 @@ from trainables.data.bad_rows import BadRow
 from trainables.data.conversations.answer_spans import Span, answer_spans
 from trainables.data.conversations.rows import Conversation, Message, no_room
 from trainables.data.conversations.template import Template, TemplateError
-from trainables.data.tokenizer import END, Encoder, load_pretrained, train_bpe
+from trainables.data.tokenizer import END, Encoder, load_pretrained
 
 TEMPLATE = (
     "{% for message in messages %}"
@@ -105,11 +105,6 @@ def open_chat(model: str | None) -> Chat:
     return Chat(tokenizer)
 
 
-def train_tokenizer(talks: Iterable[Rendered], vocab_size: int) -> Encoder:
-    """A byte-level BPE of rendered conversations."""
-    return train_bpe((talk.text.replace(END, "") for talk in talks), vocab_size)
-
-
 def encode(
     talks: Iterable[tuple[Conversation, Rendered]], encoder: Encoder, most: int
 ) -> Iterator[tuple[Conversation, Tokens] | BadRow]:
@@ -128,7 +123,7 @@ def _encode(rendered: Rendered, encoder: Encoder) -> Tokens:
     A last answer without a token that ends it gets the end of a text.
     """
     found = encoder.tokenizer.encode(rendered.text, add_special_tokens=False)
-    ids, counted = list(found.ids), _counted(found.offsets, rendered.answers)
+    ids, counted = list(found.ids), _mask_answers(found.offsets, rendered.answers)
     ends = {encoder.end, encoder.tokenizer.token_to_id(rendered.end or "")}
     last = len(ids) - int(np.argmin(counted[::-1])) if not counted.all() else 0
     is_answer = rendered.answers[-1:] and rendered.answers[-1][1] == len(rendered.text)
@@ -139,7 +134,7 @@ def _encode(rendered: Rendered, encoder: Encoder) -> Tokens:
     return Tokens(np.array(ids, dtype=np.int64), counted, list(prompt))
 
 
-def _counted(offsets: list[Span], answers: list[Span]) -> npt.NDArray[np.bool_]:
+def _mask_answers(offsets: list[Span], answers: list[Span]) -> npt.NDArray[np.bool_]:
     """Whether each token lies in an answer, also in part; offsets are of characters."""
     places = np.array(offsets, dtype=np.int64).reshape(-1, 2)
     counted = np.zeros(len(places), dtype=np.bool_)

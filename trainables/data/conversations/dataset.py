@@ -35,24 +35,23 @@ from trainables.data.conversations.chat import (
     Tokens,
     encode,
     open_chat,
-    train_tokenizer,
 )
 from trainables.data.conversations.config import RowsConfig
 from trainables.data.conversations.packing import best_fit
 from trainables.data.conversations.rows import Conversation
-from trainables.data.corpora.docstrings import MAX_ROWS, write_docstrings
 from trainables.data.corpora.generated import (
     GENERATED,
     GENERATED_VERSION,
     generate_rows,
     write_rows,
 )
+from trainables.data.corpora.library import MAX_ROWS, write_docstrings
 from trainables.data.shared_folder import content_digest, publish, publish_settings, text_digest
 from trainables.data.splits import assign_splits, exact_split
 from trainables.data.tensors import to_device
 from trainables.data.text.config import key_settings
 from trainables.data.text.dataset import Dataset
-from trainables.data.tokenizer import Encoder, TokenSettings, describe, open_encoder
+from trainables.data.tokenizer import END, Encoder, TokenSettings, describe, open_encoder, train_bpe
 
 SHAPES = 8
 """Lengths to which compiled batches of separate conversations are cut: each is compiled."""
@@ -210,8 +209,8 @@ class _Build:
             log.warning("data: columns that are not read: %s", ", ".join(unread))
         parts = _by_split(talks, named=data.splits == "file_names")
         if encoder is None:
-            train = (rendered for _, rendered in parts[Split.TRAIN])
-            encoder = train_tokenizer(train, config.vocab_size)
+            texts = (rendered.text.replace(END, "") for _, rendered in parts[Split.TRAIN])
+            encoder = train_bpe(texts, config.vocab_size)
             encoder.tokenizer.save(str(folder / "tokenizer.json"))
         counts = {}
         for split, part in parts.items():

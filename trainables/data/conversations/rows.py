@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.errors import UserError, suggest
-from trainables.data.bad_rows import REPAIR, BadRow
+from trainables.data.bad_rows import BadRow, BadRows, OnBadData
 from trainables.data.readers import ANYTHING, MESSAGES, TableColumns, read_file
 
 Message = dict[str, Any]
@@ -102,22 +102,23 @@ def read_rows(files: Sequence[Path], columns: Columns) -> Iterator[Row]:
             yield row if isinstance(row, BadRow) else _conversation(*row, columns)
 
 
-def problem_of(rows: Iterable[Row], tokenizer: Path, most: int, *, skip: bool) -> list[str]:
+def problem_of(rows: Iterable[Row], tokenizer: Path, most: int, reaction: OnBadData) -> list[str]:
     """The first mistake in rows, if there is one that is not skipped.
 
     Args:
         rows: of `read_rows`.
         tokenizer: file `tokenizer.json` of the model, if it is there.
         most: number of tokens for which there is room.
-        skip: whether only mistakes in whole files count.
+        reaction: `skip`: only mistakes in whole files count.
     """
-    too_long = _length_check(tokenizer, most)
-    checked = (r.problem if isinstance(r, BadRow) else too_long(r) for r in rows)
+    bad, too_long = BadRows(reaction), _length_check(tokenizer, most)
     try:
-        bad = next((problem for problem in checked if problem and not skip), None)
+        for row in bad.leave_out(rows):
+            if (problem := too_long(row)) is not None:
+                bad.add(problem)
     except UserError as e:
         return [str(e)]
-    return [] if bad is None else [f"{bad}; {REPAIR}"]
+    return []
 
 
 def _length_check(file: Path, most: int) -> Callable[[Conversation], str | None]:
@@ -155,7 +156,7 @@ def _conversation(place: str, row: Mapping[str, Any], columns: Columns) -> Row:
             name = columns.messages or columns.answer
             raise _BadValueError(f"'{name}' has no message of the assistant")
         messages = _with_system(row, columns, found)
-        tools, unread = _tools(row), _unread(row, columns)
+        tools, unread = _tools(row), _unread_columns(row, columns)
     except _BadValueError as e:
         return BadRow(f"{place}: {e}")
     question = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
@@ -172,15 +173,15 @@ def _is_whole(row: Mapping[str, Any], columns: Columns) -> bool:
 
 def _messages(row: Mapping[str, Any], columns: Columns) -> list[Message]:
     """A column of messages: OpenAI's, or ShareGPT's."""
-    return _turns(row[str(columns.messages)], str(columns.messages), None)
+    return _as_messages(row[str(columns.messages)], str(columns.messages), None)
 
 
 def _question_and_answer(row: Mapping[str, Any], columns: Columns) -> list[Message]:
     """Two columns of texts or messages, and an `input` of Alpaca's."""
-    question = _turns(row.get(columns.question, []), columns.question, "user")
+    question = _as_messages(row.get(columns.question, []), columns.question, "user")
     if question and columns.question == "instruction" and row.get("input"):
         question[-1]["content"] += f"\n\n{row['input']}"
-    return _joined(question, _turns(row[columns.answer], columns.answer, "assistant"), columns)
+    return _join(question, _as_messages(row[columns.answer], columns.answer, "assistant"), columns)
 
 
 FORMS: dict[str, Callable[[Mapping[str, Any], Columns], list[Message]]] = {
@@ -190,7 +191,7 @@ FORMS: dict[str, Callable[[Mapping[str, Any], Columns], list[Message]]] = {
 """Form of a row → what makes its messages, in which an answer may be missing."""
 
 
-def _joined(question: list[Message], answer: list[Message], columns: Columns) -> list[Message]:
+def _join(question: list[Message], answer: list[Message], columns: Columns) -> list[Message]:
     """A prompt, of which no answer is learned, and the messages behind it."""
     if answer and answer[0]["role"] != "assistant" and question:
         asked, repeated = (_before_last_answer(m) for m in (question, answer))
@@ -212,7 +213,7 @@ def without_weight(messages: Iterable[Message]) -> list[Message]:
     return [{**m, "weight": 0} if m["role"] == "assistant" else m for m in messages]
 
 
-def _turns(value: Any, name: str, role: str | None) -> list[Message]:
+def _as_messages(value: Any, name: str, role: str | None) -> list[Message]:
     """The messages of a column; a text is one of `role`."""
     if role is not None and not isinstance(value, list):
         return [_message({"role": role, "content": value}, name, name)]
@@ -284,7 +285,7 @@ def _tools(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
     return tools
 
 
-def _unread(row: Mapping[str, Any], columns: Columns) -> frozenset[str]:
+def _unread_columns(row: Mapping[str, Any], columns: Columns) -> frozenset[str]:
     """Columns that have no effect; those that hold a part of a conversation are refused."""
     used = {*columns.names, "tools", *_SYSTEM}
     if columns.messages is None and columns.question == "instruction":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainables.data.bad_rows import first_line
 from trainables.data.conversations.rows import ROLES, Message
 
 REASONING = ("reasoning_content", "thinking", "reasoning")
@@ -25,6 +27,7 @@ class Template:
     """The template of a tokenizer, and a conversation that it renders whole."""
 
     tokenizer: Any
+    source: str
     messages: list[Message]
     tools: list[dict[str, Any]] | None
 
@@ -38,11 +41,11 @@ class Template:
             TemplateError: a key, a role or a call of a tool would be left out.
         """
         source = str(tokenizer.get_chat_template(tools=tools))
-        for problem in _unread(source, messages, tools):
+        for problem in _missing_from(source, messages, tools):
             raise TemplateError(problem)
         error = TemplateError("the chat template leaves out the calls of tools")
         for form in _forms(messages):
-            template = cls(tokenizer, form, tools)
+            template = cls(tokenizer, source, form, tools)
             try:
                 text = template.render(form)
             except TemplateError as e:
@@ -52,34 +55,29 @@ class Template:
                 return template
         raise error
 
-    @property
-    def source(self) -> str:
-        """The text of the template."""
-        return str(self.tokenizer.get_chat_template(tools=self.tools))
-
     def render(self, messages: Sequence[Message], *, prompt: bool = False) -> str:
         """The text of messages; with `prompt`, up to where the model writes.
 
         Raises:
             TemplateError: the template refuses them.
         """
-        shown = [{k: v for k, v in m.items() if k != "weight"} for m in messages]
+        options = {"tools": self.tools, "tokenize": False, "add_generation_prompt": prompt}
         try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    shown, tools=self.tools, tokenize=False, add_generation_prompt=prompt
-                )
-            )
+            return str(self.tokenizer.apply_chat_template(without_weights(messages), **options))
         except Exception as e:  # a template is a program
-            line = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
-            raise TemplateError(f"the chat template cannot render it ({line})") from e
+            raise TemplateError(f"the chat template cannot render it ({first_line(e)})") from e
 
     def prompt(self, count: int) -> str:
         """What the model is given to write the message behind the first `count` ones."""
         return self.render(self.messages[:count], prompt=True) if count else ""
 
 
-def _unread(
+def without_weights(messages: Sequence[Message]) -> list[Message]:
+    """Messages as a template reads them."""
+    return [{k: v for k, v in m.items() if k != "weight"} for m in messages]
+
+
+def _missing_from(
     source: str, messages: Sequence[Message], tools: list[dict[str, Any]] | None
 ) -> Iterator[str]:
     """What the source of a template never mentions, and so leaves out."""
@@ -106,17 +104,12 @@ def _forms(messages: Sequence[Message]) -> Iterator[list[Message]]:
     if not any("tool_calls" in m for m in messages):
         yield list(messages)
         return
-    for as_objects in (True, False):
-        for empty in (None, ""):
-            yield [
-                {**m, **_with_calls(m, as_objects, empty)} if "tool_calls" in m else m
-                for m in messages
-            ]
-
-
-def _with_calls(message: Message, as_objects: bool, empty: str | None) -> Message:
-    calls = [_with_arguments(call, as_objects) for call in message["tool_calls"]]
-    return {"content": message["content"] or empty, "tool_calls": calls}
+    for as_object, empty in itertools.product((True, False), (None, "")):
+        form = [dict(message) for message in messages]
+        for message in (m for m in form if "tool_calls" in m):
+            calls = [_with_arguments(call, as_object) for call in message["tool_calls"]]
+            message |= {"content": message["content"] or empty, "tool_calls": calls}
+        yield form
 
 
 def _with_arguments(call: Message, as_object: bool) -> Message:

@@ -10,27 +10,23 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 from trainables.data.bad_rows import OnBadData
 from trainables.data.text.config import Globs, paths_in
 
-UNREAD = {
-    "hdf5": "HDF5",
-    "h5": "HDF5",
-    "hdf": "HDF5",
-    "tfrecord": "TFRecord",
-    "tfrecords": "TFRecord",
-}
+_UNREAD = {"hdf5", "h5", "hdf", "tfrecord", "tfrecords"}
 """Formats that are refused, by the name or the ending of a file."""
 
 
-def _read_format(source: object) -> object:
-    if isinstance(source, str) and source.lower() in UNREAD:
-        _refuse(UNREAD[source.lower()])
-    return source
+def _refuse_unread(value: object) -> object:
+    for name in value if isinstance(value, list) else [value]:
+        form = str(name).rpartition(".")[2]
+        if form.lower() in _UNREAD:
+            raise ValueError(
+                f"{form} is not read; write a Parquet file with a column of encoded images and one"
+                " of labels: pandas.DataFrame({'image': [...], 'label': [...]})"
+                ".to_parquet('images.parquet')"
+            )
+    return value
 
 
-def _refuse(form: str) -> None:
-    raise ValueError(
-        f"{form} is not read; write a Parquet file with a column of encoded images and one of"
-        " labels: pandas.DataFrame({'image': [...], 'label': [...]}).to_parquet('images.parquet')"
-    )
+Images = Annotated[Globs, BeforeValidator(_refuse_unread)]
 
 
 class ImageDataConfig(BaseModel):
@@ -43,21 +39,21 @@ class ImageDataConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     source: Annotated[
-        Literal["digits", "cifar10", "parquet", "folder"], BeforeValidator(_read_format)
+        Literal["digits", "cifar10", "parquet", "folder"], BeforeValidator(_refuse_unread)
     ] = Field(
         "digits",
         description="digits: 1,797 images of 8x8 pixels that scikit-learn contains; cifar10: a"
         " folder with the published binary files (data_batch_1.bin, …, test_batch.bin); parquet;"
         " folder: `<class>/<image>`, or train/, val/ (or validation/, dev/) and test/ with them",
     )
-    path: Globs = Field(
+    path: Images = Field(
         default_factory=list,
         description="cifar10, folder: the folder; parquet: a file, a glob, or a list of them",
     )
-    test_path: Globs = Field(
+    test_path: Images = Field(
         default_factory=list, description="parquet: files of the test split, if it is published"
     )
-    selection_path: Globs = Field(
+    selection_path: Images = Field(
         default_factory=list,
         description="parquet: files of the selection (validation) split, if it is published",
     )
@@ -97,9 +93,6 @@ class ImageDataConfig(BaseModel):
             raise ValueError(f"source '{self.source}' needs a path")
         if self.source in ("cifar10", "folder") and len(self.path) > 1:
             raise ValueError(f"source '{self.source}' has one path, got {len(self.path)}")
-        for name in self.all_paths:
-            if form := UNREAD.get(Path(name).suffix[1:].lower()):
-                _refuse(form)
         if (self.test_path or self.selection_path) and self.source != "parquet":
             raise ValueError("test_path and selection_path are of source: parquet")
         return self

@@ -28,7 +28,8 @@ from trainables.base import Split
 from trainables.client import Rows
 from trainables.data.bad_rows import BadRow, BadRows
 from trainables.data.images.config import ImageDataConfig
-from trainables.data.images.sources import SOURCES, Pixels, RawImage, problems
+from trainables.data.images.folder import RawImage
+from trainables.data.images.sources import SOURCES, Pixels, decode, problems
 from trainables.data.shared_folder import publish_settings
 from trainables.data.splits import split_by_digest
 from trainables.data.text.config import key_settings
@@ -101,7 +102,8 @@ class _Build:
 
     def run(self, folder: Path) -> None:
         """Write the arrays and `meta.json`."""
-        content, moments, bad = hashlib.sha256(), _Moments(), BadRows(self.data.on_bad_data)
+        content, bad = hashlib.sha256(), BadRows(self.data.on_bad_data)
+        sums: Any = 0.0  # of each channel's values and of their squares
         with ExitStack() as stack:
             out = {s: stack.enter_context(open(folder / f"{s}.pixels", "wb")) for s in Split}
             for raw, pixels in bad.leave_out(self._decoded()):
@@ -111,14 +113,17 @@ class _Build:
                 self.labels[split].append(raw.label)
                 content.update(f"{digest} {raw.label} {split}\n".encode())
                 if split is Split.TRAIN:
-                    moments.add(pixels)
+                    values = pixels.reshape(len(pixels), -1) / 255.0
+                    sums = sums + np.stack([values.sum(1), (values**2).sum(1)])
         bad.log()
-        mean, std = moments.result()
+        classes = self._write_labels(folder)
+        count = len(self.labels[Split.TRAIN]) * self.shape[1] * self.shape[2]
+        mean, squares = sums / count
         meta = {
             "shape": self.shape,
-            "classes": self._write_labels(folder),
-            "mean": mean,
-            "std": std,
+            "classes": classes,
+            "mean": mean.tolist(),
+            "std": np.sqrt(np.maximum(squares - mean**2, 1e-6)).tolist(),
             "images": {split.value: len(found) for split, found in self.labels.items()},
             "content": content.hexdigest(),
             "skipped": bad.problems,
@@ -128,11 +133,11 @@ class _Build:
     def _decoded(self) -> Iterator[tuple[RawImage, Pixels] | BadRow]:
         """Every image, [channels, height, width], in order."""
 
-        def decode(raw: RawImage | BadRow) -> tuple[RawImage, Pixels] | BadRow:
+        def read(raw: RawImage | BadRow) -> tuple[RawImage, Pixels] | BadRow:
             if isinstance(raw, BadRow):
                 return raw
             try:
-                return raw, _fitted(raw.decode(), self.data)
+                return raw, _convert(decode(raw.content), self.data)
             except Exception as e:  # noqa: BLE001 - Pillow raises many kinds for broken files
                 return BadRow(f"{raw.place}: cannot be decoded ({e})")
 
@@ -140,9 +145,9 @@ class _Build:
         with ThreadPoolExecutor(self.data.loader_workers) as pool:  # Pillow releases the GIL
             while part := list(islice(images, AT_ONCE)):
                 self.alive()
-                yield from map(self._of_one_shape, pool.map(decode, part))
+                yield from map(self._check_shape, pool.map(read, part))
 
-    def _of_one_shape(
+    def _check_shape(
         self, image: tuple[RawImage, Pixels] | BadRow
     ) -> tuple[RawImage, Pixels] | BadRow:
         if isinstance(image, BadRow):
@@ -175,10 +180,10 @@ def _order(label: int | str) -> tuple[int, str]:
     return (label, "") if isinstance(label, int) else (0, label)
 
 
-def _fitted(pixels: Pixels, data: ImageDataConfig) -> Pixels:
+def _convert(pixels: Pixels, data: ImageDataConfig) -> Pixels:
     """[channels, height, width], converted as the settings say."""
     if data.size is not None and pixels.shape[:2] != (data.size, data.size):
-        pixels = _resized(pixels, data.size)
+        pixels = _resize(pixels, data.size)
     if data.channels == 1 and pixels.shape[2] == 3:
         pixels = pixels.mean(2, keepdims=True).round().astype(np.uint8)
     if data.channels == 3 and pixels.shape[2] == 1:
@@ -186,7 +191,7 @@ def _fitted(pixels: Pixels, data: ImageDataConfig) -> Pixels:
     return np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-def _resized(pixels: Pixels, size: int) -> Pixels:
+def _resize(pixels: Pixels, size: int) -> Pixels:
     """The middle square of an image whose shorter side is resized to `size`.
 
     It is what the processors of `transformers` do with `shortest_edge` and `crop_size`.
@@ -200,23 +205,3 @@ def _resized(pixels: Pixels, size: int) -> Pixels:
     resized = image.resize((wide, high), Image.Resampling.BILINEAR)
     cut = np.asarray(resized.crop((left, top, left + size, top + size)))
     return cut[..., None] if cut.ndim == 2 else cut
-
-
-@dataclass
-class _Moments:
-    """Mean and standard deviation of each channel."""
-
-    count: int = 0
-    total: Any = 0.0
-    squares: Any = 0.0
-
-    def add(self, pixels: Pixels) -> None:
-        values = pixels.reshape(len(pixels), -1) / 255.0
-        self.count += values.shape[1]
-        self.total = self.total + values.sum(1)
-        self.squares = self.squares + (values**2).sum(1)
-
-    def result(self) -> tuple[list[float], list[float]]:
-        mean = self.total / max(1, self.count)
-        std = np.sqrt(np.maximum(self.squares / max(1, self.count) - mean**2, 1e-6))
-        return mean.tolist(), std.tolist()

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from trainables.base import Split
 from trainables.data.bad_rows import BadRow
@@ -18,15 +19,22 @@ _OF_SYSTEMS = frozenset(("thumbs.db", "desktop.ini", "__macosx"))
 
 
 @dataclass(frozen=True)
-class ImageFile:
-    """An image, and the splits that it may be in."""
+class RawImage:
+    """An image that is not decoded yet.
 
-    path: Path
-    label: str
+    Attributes:
+        place: file and row, for messages.
+        splits: those that it may be in.
+        content: its pixels; or a file, its bytes, or lists of pixels, for `decode`.
+    """
+
+    place: str
+    label: int | str
     splits: frozenset[Split]
+    content: Any
 
 
-def image_files(root: Path) -> Iterator[ImageFile | BadRow]:
+def image_files(root: Path) -> Iterator[RawImage | BadRow]:
     """Every image of `<class>/<image>`, or of `train/<class>/<image>` and so on, in a fixed order.
 
     A bad row is an image, or what is in the place of one or of a split, that is not read.
@@ -43,7 +51,7 @@ def image_files(root: Path) -> Iterator[ImageFile | BadRow]:
         yield from _classes(root, frozenset(Split))
 
 
-def _split_folders(top: list[os.DirEntry[str]], given: set[Split]) -> Iterator[ImageFile | BadRow]:
+def _split_folders(top: list[os.DirEntry[str]], given: set[Split]) -> Iterator[RawImage | BadRow]:
     for entry in top:
         split = named_split(entry.name)
         if not entry.is_dir():
@@ -57,7 +65,7 @@ def _split_folders(top: list[os.DirEntry[str]], given: set[Split]) -> Iterator[I
             yield from _classes(entry, without if split is Split.TRAIN else frozenset((split,)))
 
 
-def _classes(folder: os.PathLike[str], splits: frozenset[Split]) -> Iterator[ImageFile | BadRow]:
+def _classes(folder: os.PathLike[str], splits: frozenset[Split]) -> Iterator[RawImage | BadRow]:
     for entry in _visible(folder):
         if entry.is_dir():
             yield from _images(entry, splits)
@@ -65,13 +73,13 @@ def _classes(folder: os.PathLike[str], splits: frozenset[Split]) -> Iterator[Ima
             yield BadRow(f"{entry.path}: is an image in the folder of no class")
 
 
-def _images(folder: os.DirEntry[str], splits: frozenset[Split]) -> Iterator[ImageFile | BadRow]:
+def _images(folder: os.DirEntry[str], splits: frozenset[Split]) -> Iterator[RawImage | BadRow]:
     for entry in _visible(folder):
         if entry.is_dir():
             problem = f"is a folder in class '{folder.name}', which contains images only"
             yield BadRow(f"{entry.path}: {problem}")
         elif _is_image(entry):
-            yield ImageFile(Path(entry.path), folder.name, splits)
+            yield RawImage(entry.path, folder.name, splits, Path(entry.path))
         else:
             yield BadRow(f"{entry.path}: is not an image ({', '.join(sorted(ENDINGS))})")
 

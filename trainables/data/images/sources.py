@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,7 @@ import numpy.typing as npt
 from trainables.base import Split
 from trainables.data.bad_rows import BadRow
 from trainables.data.images.config import ImageDataConfig
-from trainables.data.images.folder import ImageFile, image_files
+from trainables.data.images.folder import RawImage, image_files
 from trainables.data.readers import (
     ColumnType,
     TableColumns,
@@ -32,22 +31,6 @@ Pixels = npt.NDArray[np.uint8]
 CIFAR_ROW = 1 + 3 * 32 * 32
 _WIDE = frozenset(("PNG", "PPM"))
 """Formats whose 32-bit values are those of 16 bits."""
-
-
-@dataclass(frozen=True)
-class RawImage:
-    """An image that is not decoded yet.
-
-    Attributes:
-        place: file and row, for messages.
-        splits: those that it may be in.
-        decode: its pixels, or a `ValueError` or `OSError` that says why there are none.
-    """
-
-    place: str
-    label: int | str
-    splits: frozenset[Split]
-    decode: Callable[[], Pixels]
 
 
 @dataclass(frozen=True)
@@ -71,7 +54,7 @@ def _digits(data: ImageDataConfig) -> Iterator[RawImage]:
     found = load_digits()
     images = np.round(found.images * (255 / 16)).astype(np.uint8)[..., None]
     for row, (pixels, label) in enumerate(zip(images, found.target.tolist(), strict=True), 1):
-        yield RawImage(f"digits: row {row}", label, ANY, partial(np.array, pixels))
+        yield RawImage(f"digits: row {row}", label, ANY, pixels)
 
 
 def _cifar_files(data: ImageDataConfig) -> list[Path]:
@@ -99,7 +82,7 @@ def _cifar(data: ImageDataConfig) -> Iterator[RawImage]:
         splits = frozenset((Split.TEST,)) if file.name == "test_batch.bin" else rest
         for row, record in enumerate(np.memmap(file, np.uint8, "r").reshape(-1, CIFAR_ROW), 1):
             pixels = record[1:].reshape(3, 32, 32).transpose(1, 2, 0)
-            yield RawImage(f"{file}: row {row}", int(record[0]), splits, partial(np.array, pixels))
+            yield RawImage(f"{file}: row {row}", int(record[0]), splits, pixels)
 
 
 def _tables(data: ImageDataConfig) -> list[Path]:
@@ -162,12 +145,20 @@ def _image(
     content = image.get("bytes") if isinstance(image, dict) else image
     if label is None or content is None:
         return BadRow(f"{place}: no {'label' if label is None else 'image'}")
-    decode = partial(_decode, io.BytesIO(content)) if isinstance(content, bytes) else None
-    return RawImage(place, label, splits, decode or partial(_from_lists, content))
+    return RawImage(place, label, splits, content)
 
 
-def _from_lists(rows: Any) -> Pixels:
-    pixels = np.asarray(rows)  # a ValueError if the rows have different lengths
+def decode(content: Any) -> Pixels:
+    """The pixels of a `RawImage`.
+
+    Raises:
+        ValueError: there are none, and why; also an `OSError`, and others of Pillow.
+    """
+    if isinstance(content, Path | bytes):
+        return _open_image(io.BytesIO(content) if isinstance(content, bytes) else content)
+    if isinstance(content, np.ndarray):
+        return content
+    pixels = np.asarray(content)  # a ValueError if rows have different lengths
     if pixels.ndim == 2:
         pixels = pixels[..., None]
     if pixels.ndim != 3 or pixels.dtype.kind not in "iuf" or pixels.shape[2] not in (1, 3):
@@ -178,7 +169,7 @@ def _from_lists(rows: Any) -> Pixels:
     return pixels.astype(np.uint8)
 
 
-def _decode(file: Any) -> Pixels:
+def _open_image(file: Any) -> Pixels:
     from PIL import Image, ImageOps
 
     with Image.open(file) as image:  # UnidentifiedImageError is an OSError
@@ -194,9 +185,12 @@ def _decode(file: Any) -> Pixels:
     return found[..., None] if grey else found
 
 
+def _folder(data: ImageDataConfig) -> Iterator[RawImage | BadRow]:
+    return image_files(Path(data.path[0]))
+
+
 def _folder_files(data: ImageDataConfig) -> list[Path]:
-    found = image_files(Path(data.path[0]))
-    return [image.path for image in found if isinstance(image, ImageFile)]
+    return [image.content for image in _folder(data) if isinstance(image, RawImage)]
 
 
 def _folder_problems(data: ImageDataConfig) -> Iterator[str]:
@@ -206,22 +200,13 @@ def _folder_problems(data: ImageDataConfig) -> Iterator[str]:
         return
     labels = set()
     for image in image_files(folder):
-        if isinstance(image, ImageFile):
+        if isinstance(image, RawImage):
             labels.add(image.label)
         elif data.on_bad_data == "fail":
             yield f"{image.problem}; move it, or skip such parts with data.on_bad_data: skip"
             return
     if len(labels) < 2:
         yield f"{folder}: images of at least two classes are needed, as {folder}/<class>/1.png"
-
-
-def _folder(data: ImageDataConfig) -> Iterator[RawImage | BadRow]:
-    for image in image_files(Path(data.path[0])):
-        if isinstance(image, BadRow):
-            yield image
-        else:
-            decode = partial(_decode, image.path)
-            yield RawImage(str(image.path), image.label, image.splits, decode)
 
 
 SOURCES: dict[str, Source] = {

@@ -25,19 +25,19 @@ _OFFSETS = _RANDOM.integers(0, int(_PRIME), MINIMA, dtype=np.uint64)
 Signature = npt.NDArray[np.uint32]
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """The text without differences of case, spaces and forms of Unicode."""
     return " ".join(unicodedata.normalize("NFKC", text).casefold().split())
 
 
 def digest(text: str) -> str:
     """SHA-256 of the normalised text, in hex."""
-    return hashlib.sha256(normalised(text).encode("utf-8", "surrogatepass")).hexdigest()
+    return hashlib.sha256(normalise(text).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def signature(text: str) -> Signature:
     """The minima of a text's runs of words, uint32 [64]."""
-    words = normalised(text).encode("utf-8", "surrogatepass").split()
+    words = normalise(text).encode("utf-8", "surrogatepass").split()
     runs = {b" ".join(words[i : i + RUN]) for i in range(max(1, len(words) - RUN + 1))}
     hashes = np.array([zlib.crc32(run) for run in runs], dtype=np.uint64) % _PRIME
     mixed = (hashes[:, None] * _FACTORS + _OFFSETS) % _PRIME

@@ -13,6 +13,7 @@ again.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -186,12 +187,12 @@ def _merge(
     splits: dict[str, Counter[str]] = {split.value: Counter() for split in Split}
     named = {split_of(part.file) for part in parts if part.file}
     with ExitStack() as stack:
-        files = {
-            (kind, split): stack.enter_context(_created(folder / kind / f"{split}.jsonl"))
-            for kind in outputs(stage)
-            for split in Split
-        }
-        for part, row, mark in _kept(parts):
+        files = {}
+        for kind, split in itertools.product(outputs(stage), Split):
+            (folder / kind).mkdir(exist_ok=True)
+            path = folder / kind / f"{split}.jsonl"
+            files[kind, split] = stack.enter_context(open(path, "w", encoding="utf-8"))
+        for part, row, mark in _read_parts(parts):
             key = digest(row["text"])
             if key in seen:
                 counts["exact duplicates"] += 1
@@ -219,12 +220,7 @@ def _digests(stage: DataStage, parts: list[Part], folder: Path) -> dict[str, str
     return {name: hash_file(file).sha256 for name, file in files.items()}
 
 
-def _created(path: Path) -> Any:
-    path.parent.mkdir(exist_ok=True)
-    return open(path, "w", encoding="utf-8")
-
-
-def _kept(parts: list[Part]) -> Iterator[tuple[Part, dict[str, Any], Any]]:
+def _read_parts(parts: list[Part]) -> Iterator[tuple[Part, dict[str, Any], Any]]:
     for part in parts:
         marks = np.load(part.target.with_suffix(".npy"))
         with open(part.target.with_suffix(".jsonl"), encoding="utf-8") as lines:

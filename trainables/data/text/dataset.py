@@ -88,12 +88,9 @@ class Dataset:
 
 
 class TextSettings(TokenSettings, Protocol):
-    """What the arrays of a model depend on."""
+    """The hyperparameters of a model that its arrays depend on."""
 
-    @property
-    def data(self) -> DataConfig:
-        """The text."""
-        ...
+    data: DataConfig
 
 
 def prepare(config: TextSettings, cache: Path, key: str | None = None) -> Dataset:

@@ -5,8 +5,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from search_spaces.errors import UserError
@@ -33,11 +31,6 @@ def jsonl(folder: Path, *rows: Any) -> Path:
     file = folder / "rows.jsonl"
     file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, *GOOD]))
     return file
-
-
-def parquet(folder: Path, columns: dict[str, Any], **options: Any) -> Path:
-    pq.write_table(pa.table(columns), folder / "rows.parquet", **options)
-    return folder / "rows.parquet"
 
 
 BAD_LINES: list[tuple[Any, dict[str, str], str]] = [
@@ -75,12 +68,8 @@ def test_bad_lines_are_skipped_and_counted(tmp_path: Path) -> None:
     assert sum(len(built.questions(s)) for s in (Split.SELECTION, Split.TEST)) < len(GOOD)
     with pytest.raises(UserError, match=r"rows\.jsonl:1: .* is empty; repair it"):
         prepare(config(file), tmp_path / "cache")
-
-
-def test_a_long_row_names_its_tokens(tmp_path: Path) -> None:
-    file = jsonl(tmp_path, {"question": "a", "answer": "long " * 4000})
     with pytest.raises(UserError, match=r"rows\.jsonl:1: \d+ tokens, .* leaves room for 257"):
-        prepare(config(file), tmp_path / "cache")
+        prepare(config(jsonl(tmp_path, {**long, "answer": "long " * 4000})), tmp_path / "cache")
 
 
 def test_the_plan_counts_the_tokens_of_a_model_in_a_folder(tmp_path: Path) -> None:
@@ -99,31 +88,6 @@ def test_the_plan_counts_the_tokens_of_a_model_in_a_folder(tmp_path: Path) -> No
         r"rows\.jsonl:2: at least \d+ tokens, and .* 16 leaves room for 17; rep", found
     )
     assert problems(on_bad_data="skip") == []
-
-
-def test_columns_of_a_parquet_file_are_checked(tmp_path: Path) -> None:
-    texts = [row["question"] for row in GOOD]
-    file = parquet(tmp_path, {"question": texts, "answr": texts})
-    ((_, found),) = config(file).missing_files()
-    assert "no column 'answer' (did you mean 'answr'?)" in found
-    file = parquet(tmp_path, {"question": texts, "answer": list(range(60))})
-    ((_, found),) = config(file, on_bad_data="skip").missing_files()
-    assert found == f"{file}: column 'answer' must be text or messages, got int64"
-
-
-def test_an_unreadable_row_group_is_named_or_skipped(tmp_path: Path) -> None:
-    columns = {name: [row[name] for row in GOOD] for name in ("question", "answer")}
-    file = parquet(
-        tmp_path, columns, row_group_size=20, compression="none", write_page_checksum=True
-    )
-    raw = bytearray(file.read_bytes())
-    place = raw.index(b"The number 25.")
-    raw[place : place + 4] = b"XXXX"
-    file.write_bytes(raw)
-    ((_, found),) = config(file).missing_files()
-    assert f"{file}: row group 1: cannot be read" in found
-    built = prepare(config(file, on_bad_data="skip"), tmp_path / "cache")
-    assert len(built.meta["skipped"]) == 1
 
 
 def test_equal_units_stay_in_one_split(tmp_path: Path) -> None:
