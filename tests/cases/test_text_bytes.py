@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 
 from search_spaces.errors import UserError
-from trainables.causal_lm.config import CausalLMConfig
 from trainables.data.bad_rows import BadRow
 from trainables.data.conversations.rows import Columns, Conversation, read_rows
 from trainables.data.text.config import DataConfig
 from trainables.data.text.corpus import texts_in
-from trainables.data.text.dataset import prepare
 
 TEXT = "red blue green\n" * 20
 FILES = {
@@ -70,19 +68,3 @@ def test_half_of_a_character_is_a_bad_row(half: bytes, tmp_path: Path) -> None:
     rows = list(read_rows([file], Columns("question", "answer")))
     assert [type(row) for row in rows] == [Conversation, BadRow]
     assert "a.jsonl:2" in second.problem
-
-
-@pytest.mark.parametrize("on_bad_data", ["fail", "skip"])
-def test_unreadable_files_fail_or_are_left_out(on_bad_data: str, tmp_path: Path) -> None:
-    for at in range(40):
-        (tmp_path / f"{at}.txt").write_text(f"{at} {TEXT}")
-    (tmp_path / "x.txt").write_bytes(FILES["UTF-16"])
-    data = {"source": "files", "paths": f"{tmp_path}/*.txt", "on_bad_data": on_bad_data}
-    settings = {"sequence_length": 16, "vocab_size": 300, "data": data}
-    config = CausalLMConfig.model_validate(settings)
-    if on_bad_data == "fail":
-        with pytest.raises(UserError, match=r"x.txt: is UTF-16"):
-            prepare(config, tmp_path / "cache")
-    else:
-        (skipped,) = prepare(config, tmp_path / "cache").meta["skipped"]
-        assert "x.txt: is UTF-16" in skipped

@@ -94,17 +94,12 @@ def test_sums_are_text_and_questions_of_one_split(tmp_path: Path) -> None:
         for row in asked:
             one, other = row["question"].removesuffix("=").split("+")
             assert int(row["answer"]) == int(one) + int(other) != int(row["rejected"])
-    prepare(stage(source="arithmetic", sums=300, seed=1), tmp_path, tmp_path / "other")
-    assert rows(tmp_path / "other", "text", "train") != rows(tmp_path / "out", "text", "train")
-
-
-def test_another_seed_holds_out_other_sums(tmp_path: Path) -> None:
     held_out = []
-    for seed in (0, 1):
-        folder = tmp_path / str(seed)
-        prepare(stage(source="arithmetic", sums=100, digits=1, seed=seed), tmp_path, folder)
-        held_out.append({row["text"] for row in rows(folder, "text", "test")})
-    assert held_out[0] != held_out[1]  # of the same hundred sums
+    for seed in (0, 1):  # of the same hundred sums
+        made = stage(source="arithmetic", sums=100, digits=1, seed=seed)
+        prepare(made, tmp_path, tmp_path / str(seed))
+        held_out.append({row["text"] for row in rows(tmp_path / str(seed), "text", "test")})
+    assert held_out[0] != held_out[1]
 
 
 @pytest.mark.parametrize(
@@ -118,36 +113,6 @@ def test_another_seed_holds_out_other_sums(tmp_path: Path) -> None:
 def test_a_key_of_another_source_is_refused(given: dict[str, Any], key: str) -> None:
     with pytest.raises(ValidationError, match=f"has an effect only with source: {key}"):
         stage(**given)
-
-
-def test_a_part_that_a_killed_process_left_complete_is_used(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = stage(source="stories", stories=4100)
-    prepare(made, tmp_path, tmp_path / "whole")
-    from trainables.data.stage import prepare as module
-
-    real = module.make_stories
-    blocks: list[int] = []
-
-    def killed_in_the_second(seed: int, block: int, count: int) -> Any:
-        if block == 1:
-            raise KeyboardInterrupt
-        return real(seed, block, count)
-
-    def counted(seed: int, block: int, count: int) -> Any:
-        blocks.append(block)
-        return real(seed, block, count)
-
-    monkeypatch.setattr(module, "make_stories", killed_in_the_second)
-    with pytest.raises(KeyboardInterrupt):
-        prepare(made, tmp_path, tmp_path / "again")
-    done = {f.name for f in (tmp_path / "again" / "parts").glob("*.json")}
-    assert done == {"00000.json"}
-    monkeypatch.setattr(module, "make_stories", counted)
-    prepare(made, tmp_path, tmp_path / "again")
-    assert blocks == [1, 2]
-    assert content(tmp_path / "again") == content(tmp_path / "whole")
 
 
 def test_the_files_of_tinystories_keep_their_splits(tmp_path: Path) -> None:
@@ -286,3 +251,5 @@ def test_a_process_of_the_pool_ends_with_the_one_that_started_it(tmp_path: Path)
     found = prepare(stage(**keys), tmp_path, tmp_path / "out")
     assert sum(split["texts"] for split in found["splits"].values()) == 600
     assert (tmp_path / "kept").stat().st_mtime_ns <= made
+    prepare(stage(**keys), tmp_path, tmp_path / "whole")
+    assert content(tmp_path / "out") == content(tmp_path / "whole")

@@ -17,7 +17,7 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.data import shared_folder
 from trainables.data.text.dataset import Dataset, prepare
-from trainables.data.tokenizer import Encoder, train_bpe
+from trainables.data.tokenizer import END, Encoder, train_bpe
 
 TEXTS = [f"Line {i} of the story says {i * i} and {'ab' * (i % 7)}.\n" * 3 for i in range(60)]
 
@@ -52,23 +52,25 @@ def count_builds(caplog: pytest.LogCaptureFixture) -> Callable[[], int]:
 def test_prepare_puts_each_text_in_one_split(tmp_path: Path) -> None:
     dataset = prepare(config_of(write_texts(tmp_path / "in")), tmp_path / "cache")
     texts = {split: decoded(dataset, split) for split in Split}
-    whole = [t for text in texts.values() for t in text.split("<|endoftext|>")[:-1]]
+    whole = [t for text in texts.values() for t in text.split(END)[:-1]]
     assert len(set(whole)) == len(whole)
     # only what is left of the last sequence of a split may be missing
     assert len(TEXTS) - 3 <= len(whole) <= len(TEXTS)
     assert set(whole) <= set(TEXTS)
-    assert dataset.meta["sequences"] == {s: len(dataset.sequences(s)) for s in Split}
     assert dataset.sequences(Split.TRAIN).dtype == np.uint16
     assert dataset.sequences(Split.TRAIN).shape[1] == 9
-
-
-def test_bytes_are_those_of_the_text_of_each_sequence(tmp_path: Path) -> None:
-    dataset = prepare(config_of(write_texts(tmp_path / "in")), tmp_path / "cache")
     tokenizer = Tokenizer.from_file(str(dataset.tokenizer_file))
-    assert dataset.bytes(Split.TRAIN) is None
-    for split in (Split.SELECTION, Split.TEST):
-        texts = [tokenizer.decode(row[1:].tolist()) for row in dataset.sequences(split)]
-        assert [len(text) for text in texts] == list(dataset.bytes(split))  # all of it is ASCII
+    for split in Split:
+        rows, sources = dataset.sequences(split), dataset.sources(split)
+        assert len(sources) == len(rows) == dataset.meta["sequences"][split]
+        for row, source in zip(rows, sources, strict=True):
+            text = tokenizer.decode(row.tolist(), skip_special_tokens=False)
+            assert text.split(END)[0] in TEXTS[source]
+        if split is Split.TRAIN:
+            assert dataset.bytes(split) is None
+        else:  # all of it is ASCII
+            targets = [tokenizer.decode(row[1:].tolist()) for row in rows]
+            assert [len(text) for text in targets] == list(dataset.bytes(split))
 
 
 @pytest.mark.parametrize("kind", ["bytes", "words", "unigram"])
@@ -93,19 +95,6 @@ def test_sizes_of_tokens_add_up_to_the_bytes_of_a_text(kind: str) -> None:
     assert sizes.sum() == len(text.encode())
 
 
-def test_sources_are_the_files_of_the_sequences(tmp_path: Path) -> None:
-    dataset = prepare(config_of(write_texts(tmp_path / "in")), tmp_path / "cache")
-    tokenizer = Tokenizer.from_file(str(dataset.tokenizer_file))
-    for split in Split:
-        rows, sources = dataset.sequences(split), dataset.sources(split)
-        assert len(sources) == len(rows)
-        for row, source in zip(rows, sources, strict=True):
-            begin = tokenizer.decode(row.tolist(), skip_special_tokens=False).split(
-                "<|endoftext|>"
-            )[0]
-            assert begin in TEXTS[source]
-
-
 def test_prepare_reads_text_jsonl_and_parquet(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"body": t}) for t in TEXTS))
     pq.write_table(pa.table({"body": TEXTS}), tmp_path / "a.parquet")
@@ -117,7 +106,7 @@ def test_prepare_reads_text_jsonl_and_parquet(tmp_path: Path) -> None:
     rows, table, plain = (decoded(d, Split.TRAIN) for d in made)
     assert rows == table
     assert all(decoded(made[0], split) for split in Split)
-    assert plain.split("<|endoftext|>")[0][:100] in "".join(TEXTS) * 4
+    assert plain.split(END)[0][:100] in "".join(TEXTS) * 4
 
 
 def test_prepare_tokenises_the_same_text_and_settings_once(
@@ -187,8 +176,6 @@ def test_prepare_with_key_needs_no_text_and_refuses_changed_text(tmp_path: Path)
     ("name", "content", "message"),
     [
         ("a.txt", "short", "1 different documents cannot be split in three"),
-        ("a.jsonl", '{"text": "a"}\n{"txt": "b"}', "a.jsonl:2: no text under 'text'"),
-        ("a.jsonl", "{", "a.jsonl:1: not a JSON object"),
         ("a.jsonl", "".join(f'{{"text": "{i}"}}\n' for i in range(3)), "smaller sequence_length"),
         ("b.txt", "x", "no file matches"),
     ],
