@@ -34,7 +34,7 @@ _WIDE = frozenset(("PNG", "PPM"))
 
 
 @dataclass(frozen=True)
-class Source:
+class ImageSource:
     """A place of images.
 
     Attributes:
@@ -209,11 +209,11 @@ def _folder_problems(data: ImageDataConfig) -> Iterator[str]:
         yield f"{folder}: images of at least two classes are needed, as {folder}/<class>/1.png"
 
 
-SOURCES: dict[str, Source] = {
-    "digits": Source(lambda data: [], lambda data: [], _digits),
-    "cifar10": Source(_cifar_files, _cifar_problems, _cifar),
-    "parquet": Source(_tables, _table_problems, _read_tables),
-    "folder": Source(_folder_files, _folder_problems, _folder),
+SOURCES: dict[str, ImageSource] = {
+    "digits": ImageSource(lambda data: [], lambda data: [], _digits),
+    "cifar10": ImageSource(_cifar_files, _cifar_problems, _cifar),
+    "parquet": ImageSource(_tables, _table_problems, _read_tables),
+    "folder": ImageSource(_folder_files, _folder_problems, _folder),
 }
 """Value of `data.source` → where its images are."""
 

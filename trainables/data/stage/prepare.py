@@ -50,7 +50,7 @@ BLOCK = 2000
 
 
 @dataclass(frozen=True)
-class Part:
+class DataPart:
     """A file, or a block of stories: what one process cleans."""
 
     number: int
@@ -109,16 +109,16 @@ def _end_with_parent() -> None:
     threading.Thread(target=wait, daemon=True).start()
 
 
-def _parts(stage: DataStage, directory: Path, target: Path) -> list[Part]:
+def _parts(stage: DataStage, directory: Path, target: Path) -> list[DataPart]:
     sources: Sequence[Path | None]
     if stage.source == "files":
         sources = input_files(stage.paths, directory)
     else:
         sources = [None] * (-(-stage.stories // BLOCK) if stage.source == "stories" else 1)
-    return [Part(n, f, stage, directory, target / f"{n:05d}") for n, f in enumerate(sources)]
+    return [DataPart(n, f, stage, directory, target / f"{n:05d}") for n, f in enumerate(sources)]
 
 
-def clean(part: Part) -> dict[str, int]:
+def clean(part: DataPart) -> dict[str, int]:
     """Write the texts of a part that are kept, `.jsonl`, and their signatures, `.npy`.
 
     Returns:
@@ -143,7 +143,7 @@ def clean(part: Part) -> dict[str, int]:
     return dict(counts)
 
 
-def _reason(part: Part) -> Callable[[str], str | None]:
+def _reason(part: DataPart) -> Callable[[str], str | None]:
     """Why a text is left out; None if it is kept."""
     stage = part.stage
     keep: Any = load_filter(stage.keep_if, part.directory) if stage.keep_if else None
@@ -158,7 +158,7 @@ def _reason(part: Part) -> Callable[[str], str | None]:
     return why
 
 
-def _rows(part: Part) -> Iterator[dict[str, Any]]:
+def _rows(part: DataPart) -> Iterator[dict[str, Any]]:
     stage = part.stage
     if part.file is not None:
         data = DataConfig(source="files", paths=[str(part.file)], text_field=stage.text_field)
@@ -179,7 +179,7 @@ def _rows(part: Part) -> Iterator[dict[str, Any]]:
 
 
 def _merge(
-    stage: DataStage, parts: list[Part], folder: Path, counts: Counter[str]
+    stage: DataStage, parts: list[DataPart], folder: Path, counts: Counter[str]
 ) -> dict[str, Any]:
     """Write each text once, to the file of its split."""
     near = NearDuplicates(stage.near_duplicates or 1.0)
@@ -212,7 +212,7 @@ def _merge(
     return {"splits": {k: dict(v) for k, v in splits.items()}, "left out": dict(counts)}
 
 
-def _digests(stage: DataStage, parts: list[Part], folder: Path) -> dict[str, str]:
+def _digests(stage: DataStage, parts: list[DataPart], folder: Path) -> dict[str, str]:
     """SHA-256 of each file that was read, by its path, and written, by its path in the folder."""
     files = {str(part.file): part.file for part in parts if part.file}
     names = (f"{kind}/{split}.jsonl" for kind in outputs(stage) for split in Split)
@@ -220,7 +220,7 @@ def _digests(stage: DataStage, parts: list[Part], folder: Path) -> dict[str, str
     return {name: hash_file(file).sha256 for name, file in files.items()}
 
 
-def _read_parts(parts: list[Part]) -> Iterator[tuple[Part, dict[str, Any], Any]]:
+def _read_parts(parts: list[DataPart]) -> Iterator[tuple[DataPart, dict[str, Any], Any]]:
     for part in parts:
         marks = np.load(part.target.with_suffix(".npy"))
         with open(part.target.with_suffix(".jsonl"), encoding="utf-8") as lines:
