@@ -25,8 +25,15 @@ _NO_SIZES: Rows = np.empty(0, dtype=np.int64)
 class TokenSettings(Protocol):
     """The hyperparameters of a model that its tokens depend on."""
 
-    vocab_size: int
-    sequence_length: int
+    @property
+    def vocab_size(self) -> int:
+        """Tokens of a tokenizer that is trained, at most."""
+        ...
+
+    @property
+    def sequence_length(self) -> int:
+        """Tokens of an input."""
+        ...
 
     @property
     def tokenizer_from(self) -> str | None:

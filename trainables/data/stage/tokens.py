@@ -24,7 +24,7 @@ _ANY_LENGTH = 10**9
 """The models decide how many tokens they take."""
 
 
-@dataclass
+@dataclass(frozen=True)
 class _Settings:
     data: DataConfig
     tokenizer_from: str

@@ -90,7 +90,10 @@ class Dataset:
 class TextSettings(TokenSettings, Protocol):
     """The hyperparameters of a model that its arrays depend on."""
 
-    data: DataConfig
+    @property
+    def data(self) -> DataConfig:
+        """The text."""
+        ...
 
 
 def prepare(config: TextSettings, cache: Path, key: str | None = None) -> Dataset:
