@@ -15,7 +15,6 @@ from torch.nn import functional as F
 from benchmarks.training.case import Case
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.tokenizer import wrap_bpe
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.optimizer import lr_schedule, optimizer_of
 from trainables.causal_lm.task import open_task
@@ -23,9 +22,10 @@ from trainables.client import Rows
 from trainables.common.cross_entropy import IGNORED
 from trainables.common.data_sampler import Sampler
 from trainables.common.schedules import lr_factor
+from trainables.data.images.dataset import prepare
+from trainables.data.tokenizer import wrap_bpe
 from trainables.image_classifier import loop as images
 from trainables.image_classifier.config import ImageClassifierConfig
-from trainables.image_classifier.data import prepare
 from trainables.image_classifier.model import new_classifier
 from trainables.registry import resolve
 from trainables.sft.config import SFTConfig

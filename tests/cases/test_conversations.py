@@ -1,6 +1,5 @@
 """Rows of chats as people have them: rendered as at inference, or refused by name."""
 
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -17,13 +16,14 @@ from transformers import (
 from search_spaces.errors import UserError
 from tests.trainables.examples import EXAMPLES
 from trainables.base import Split
-from trainables.causal_lm.data.tokenizer import Encoder, train_bpe
 from trainables.common.text_ends import declare_ends, text_ends
+from trainables.data.bad_rows import BadRow
+from trainables.data.conversations.chat import Chat, Rendered, encode
+from trainables.data.conversations.dataset import Conversations, prepare
+from trainables.data.conversations.rows import Columns, Conversation, read_rows
+from trainables.data.tokenizer import Encoder, train_bpe
 from trainables.dpo.config import DPOConfig
 from trainables.grpo.rollout import noise, sample
-from trainables.sft.chat import Chat, Rendered, encode
-from trainables.sft.data import Conversations, prepare
-from trainables.sft.rows import BadRow, Columns, Conversation, read_rows
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"
@@ -81,8 +81,8 @@ def tokenizer(template: str) -> Any:
 
 
 def answers(template: str, messages: list[dict[str, Any]], **others: Any) -> list[str] | str:
-    found = Chat(tokenizer(template)).segments(messages, **others)
-    return found if isinstance(found, str) else [part.text for part in found if part.is_answer]
+    found = Chat(tokenizer(template)).render(messages, **others)
+    return found if isinstance(found, str) else [found.text[a:b] for a, b in found.answers]
 
 
 @pytest.mark.parametrize(
@@ -260,28 +260,6 @@ def test_parts_of_rows_that_are_not_read_are_named(
     (found,) = read_rows([tmp_path / "a.jsonl"], Columns("question", "answer"))
     assert isinstance(found, BadRow)
     assert named in found.problem
-
-
-def test_files_of_rows(tmp_path: Path) -> None:
-    rows = [{"question": f"q{i}", "answer": "a, b"} for i in range(3)]
-    lines = "".join(json.dumps(row) + "\n" for row in rows)
-    (tmp_path / "lines.jsonl").write_text(lines)
-    (tmp_path / "lines.json").write_text(lines)
-    (tmp_path / "list.json").write_text(json.dumps(rows, indent=1))
-    (tmp_path / "packed.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
-    table = "question,answer\n" + "".join(f'q{i},"a, b"\n' for i in range(3))
-    (tmp_path / "table.csv").write_text(table)
-    for file in sorted(tmp_path.iterdir()):
-        found = list(read_rows([file], Columns("question", "answer")))
-        assert [row.unit for row in found if isinstance(row, Conversation)] == [
-            json.dumps([row["question"]]) for row in rows
-        ], file
-    (tmp_path / "torn.jsonl.gz").write_bytes(gzip.compress(lines.encode())[:-12])
-    *_, last = read_rows([tmp_path / "torn.jsonl.gz"], Columns("question", "answer"))
-    assert isinstance(last, BadRow)
-    (tmp_path / "rows.txt").write_text(lines)
-    with pytest.raises(UserError, match=r"\.csv"):
-        next(read_rows([tmp_path / "rows.txt"], Columns("question", "answer")))
 
 
 def pairs(folder: Path, rows: list[dict[str, Any]], **data: Any) -> Conversations:

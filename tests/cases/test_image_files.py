@@ -15,8 +15,8 @@ from PIL import Image
 
 from search_spaces.errors import UserError
 from trainables.base import Split
-from trainables.image_classifier.data import Images, prepare
-from trainables.image_classifier.data_config import ImageDataConfig
+from trainables.data.images.config import ImageDataConfig
+from trainables.data.images.dataset import Images, prepare
 
 
 def write(root: Path, *folders: str, count: int = 20, first: int = 0) -> None:

@@ -7,16 +7,13 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from search_spaces.errors import UserError
-from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.corpus import Unreadable, texts_in
-from trainables.causal_lm.data.dataset import prepare
-from trainables.causal_lm.data_config import DataConfig
-from trainables.sft.rows import BadRow, Columns, Conversation, read_rows
+from trainables.data.bad_rows import BadRow
+from trainables.data.conversations.rows import Columns, Conversation, read_rows
+from trainables.data.text.config import DataConfig
+from trainables.data.text.corpus import texts_in
 
 TEXT = "red blue green\n" * 20
 FILES = {
@@ -29,7 +26,7 @@ FILES = {
 }
 
 
-def read(file: Path, *, whole: bool = False) -> list[str | Unreadable]:
+def read(file: Path, *, whole: bool = False) -> list[str | BadRow]:
     return list(texts_in(file, DataConfig(source="files", paths=[str(file)]), whole=whole))
 
 
@@ -39,7 +36,7 @@ def test_bytes_that_are_no_text_are_named(what: str, whole: bool, tmp_path: Path
     file = tmp_path / "a.txt"
     file.write_bytes(FILES[what])
     (found,) = read(file, whole=whole)
-    assert isinstance(found, Unreadable)
+    assert isinstance(found, BadRow)
     assert what in found.problem
 
 
@@ -59,15 +56,6 @@ def test_tables_are_no_text_unless_they_are_said_to_be(ending: str, tmp_path: Pa
     assert list(texts_in(file, data, whole=True)) == [TEXT]
 
 
-def test_columns_of_other_types_are_no_text(tmp_path: Path) -> None:
-    file = tmp_path / "a.parquet"
-    pq.write_table(pa.table({"text": [b"bytes"]}), file)
-    with pytest.raises(UserError, match="must be text, got binary"):
-        read(file)
-    pq.write_table(pa.table({"text": pa.array([TEXT]).dictionary_encode()}), file)
-    assert read(file) == [TEXT]
-
-
 @pytest.mark.parametrize("half", [b"\\ud83d", b"\\uDC00", b"\xed\xa0\xbd"])
 def test_half_of_a_character_is_a_bad_row(half: bytes, tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
@@ -76,23 +64,7 @@ def test_half_of_a_character_is_a_bad_row(half: bytes, tmp_path: Path) -> None:
     file.write_bytes(json.dumps(good).encode() + b"\n" + bad.replace(b"HALF", half) + b"\n")
     first, second = read(file)
     assert first == "smile \U0001f600"
-    assert isinstance(second, Unreadable)
+    assert isinstance(second, BadRow)
     rows = list(read_rows([file], Columns("question", "answer")))
     assert [type(row) for row in rows] == [Conversation, BadRow]
     assert "a.jsonl:2" in second.problem
-
-
-@pytest.mark.parametrize("on_bad_data", ["fail", "skip"])
-def test_unreadable_files_fail_or_are_left_out(on_bad_data: str, tmp_path: Path) -> None:
-    for at in range(40):
-        (tmp_path / f"{at}.txt").write_text(f"{at} {TEXT}")
-    (tmp_path / "x.txt").write_bytes(FILES["UTF-16"])
-    data = {"source": "files", "paths": f"{tmp_path}/*.txt", "on_bad_data": on_bad_data}
-    settings = {"sequence_length": 16, "vocab_size": 300, "data": data}
-    config = CausalLMConfig.model_validate(settings)
-    if on_bad_data == "fail":
-        with pytest.raises(UserError, match=r"x.txt: is UTF-16"):
-            prepare(config, tmp_path / "cache")
-    else:
-        (skipped,) = prepare(config, tmp_path / "cache").meta["skipped"]
-        assert "x.txt: is UTF-16" in skipped

@@ -126,7 +126,7 @@ ROWS = {
     ),
     "14": row_of_tests(
         "a corrupt data file",
-        "tests/trainables/causal_lm/data/test_dataset.py::test_bad_data_is_skipped_or_refused",
+        "tests/trainables/data/text/test_dataset.py::test_bad_data_is_skipped_or_refused",
     ),
     "15": row_of_tests(
         "SIGTERM with a grace time",

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.ray.conftest import ENV, Tune
-from trainables.sft.docstrings import write_docstrings
+from trainables.data.corpora.library import write_docstrings
 
 
 def test_rehearsal_measures_everything_and_names_a_damaged_file(

@@ -11,11 +11,11 @@ import pytest
 from search_spaces.errors import UserError
 from tests.trainables.causal_lm.pretrained import write_base
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import prepare
-from trainables.causal_lm.data.tokenizer import load_pretrained
 from trainables.causal_lm.model.model import new_model
+from trainables.data.images.dataset import prepare as prepare_images
+from trainables.data.text.dataset import prepare
+from trainables.data.tokenizer import load_pretrained
 from trainables.image_classifier.config import ImageClassifierConfig
-from trainables.image_classifier.data import prepare as prepare_images
 from trainables.image_classifier.model import new_classifier
 
 GONE = "the model to begin with is not there"

@@ -10,8 +10,8 @@ from search_spaces.errors import UserError
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import ROOT, run_python
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import prepare
 from trainables.causal_lm.model.model import load_model, new_model
+from trainables.data.text.dataset import prepare
 
 
 class Bomb:

@@ -29,7 +29,7 @@ from trainables.causal_lm.task import (
 )
 from trainables.client import Client, Rows
 from trainables.common.data_sampler import Sampler
-from trainables.common.shared_folder import publish
+from trainables.data.shared_folder import publish
 from trainables.worker import Worker
 
 log = logging.getLogger(__name__)

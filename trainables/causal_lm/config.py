@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from search_spaces.layout import Layout
-from trainables.causal_lm.data_config import DataConfig, paths_in
 from trainables.causal_lm.layouts.memory import layout_memory
 from trainables.causal_lm.layouts.rules import (
     expert_problem,
@@ -24,6 +23,7 @@ from trainables.causal_lm.shape import ShapeConfig
 from trainables.common.lora import LoRAConfig, lora_problem
 from trainables.common.pipeline_rules import pipeline_field
 from trainables.config import Problem, path_in
+from trainables.data.text.config import DataConfig, paths_in
 from trainables.parallel.footprint import RankMemory
 
 

@@ -13,10 +13,10 @@ from torch import nn
 from results.export.exportable import Exportable, TokenSample
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import Dataset, Tokens
-from trainables.causal_lm.data.tokenizer import backend_tokenizer
 from trainables.causal_lm.model.model import load_merged, open_tokenizer, save_model
 from trainables.causal_lm.task import task_of
+from trainables.data.text.dataset import Dataset, Tokens
+from trainables.data.tokenizer import backend_tokenizer
 
 TEXT = (
     'def greet(name: str) -> str:\n    """Say hello, día, 你好。"""\n\treturn f"hi {name}\\n"\n\n\n'

@@ -23,14 +23,14 @@ from search_spaces.layout import Layout
 from search_spaces.spec.layout import LayoutSpec
 from trainables.causal_lm import loop
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import Dataset
-from trainables.causal_lm.data.tokenizer import load_pretrained
 from trainables.causal_lm.model.model import architecture
 from trainables.causal_lm.model.objective import Inputs, NextTokenLoss
 from trainables.causal_lm.model.packing import packing_by_masks, set_packing
 from trainables.causal_lm.task import FixedData, Task
 from trainables.client import Rows
 from trainables.common.lora import add_adapter
+from trainables.data.text.dataset import Dataset
+from trainables.data.tokenizer import load_pretrained
 from trainables.job import Answer, TrialJob
 from trainables.parallel.fake_rank import FakeDataParallel, fake_group, fake_tensors
 from trainables.parallel.footprint import Footprint

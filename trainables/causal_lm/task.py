@@ -17,7 +17,6 @@ from torch import nn
 
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import Dataset, Tokens, prepare
 from trainables.causal_lm.model.objective import (
     Inputs,
     NextTokenLoss,
@@ -27,6 +26,7 @@ from trainables.causal_lm.model.objective import (
 )
 from trainables.client import Rows
 from trainables.common.data_sampler import shares, shares_in_step
+from trainables.data.text.dataset import Dataset, Tokens, prepare
 from trainables.parallel.fsdp import device_of
 from trainables.worker import Worker
 

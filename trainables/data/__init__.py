@@ -1,1 +1,1 @@
-"""Prepares data sets: cleaned text, split once for all that train on it."""
+"""Reads data: rows of files, splits by digest, and folders that all trials of a machine share."""

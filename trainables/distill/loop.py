@@ -7,8 +7,8 @@ from pathlib import Path
 
 from search_spaces.errors import UserError
 from trainables.causal_lm.client import trained_once
-from trainables.causal_lm.data.tokenizer import pretrained_encoder
 from trainables.causal_lm.loop import train_task
+from trainables.data.tokenizer import pretrained_encoder
 from trainables.distill.config import DistillConfig
 from trainables.distill.files import tokens_problem
 from trainables.distill.outputs import compute_outputs

@@ -10,7 +10,6 @@ digest of the teacher's files, the data and the settings.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 from dataclasses import dataclass
@@ -22,15 +21,14 @@ import torch
 
 from results.export.quiet import quiet_transformers
 from trainables.base import Split
-from trainables.causal_lm.data.corpus import content_digest
-from trainables.causal_lm.data.dataset import Dataset
 from trainables.causal_lm.model.model import pretrained_model
 from trainables.causal_lm.model.objective import next_token_logits, place, text_inputs, to_device
 from trainables.causal_lm.task import EVAL_BATCH, separator
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
 from trainables.common.precision import compute_dtype
-from trainables.common.shared_folder import publish
+from trainables.data.shared_folder import content_digest, publish_settings
+from trainables.data.text.dataset import Dataset
 from trainables.distill.config import DistillConfig
 from trainables.worker import Worker
 
@@ -86,15 +84,13 @@ def compute_outputs(
         "top_k": top_k,
         "dtype": str(compute_dtype(config.dtype, worker.device)),
     }
-    key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
-    folder = worker.cache / f"teacher-outputs-{key}"
 
     def build(new: Path) -> None:
         mass = _write(new, config, dataset, teacher, worker, top_k)
         (new / "meta.json").write_text(json.dumps({**settings, "mass": mass}, indent=1))
 
-    publish(folder, build, worker.heartbeat)
-    return Outputs.open(folder)
+    prefix, alive = "teacher-outputs-", worker.heartbeat
+    return Outputs.open(publish_settings(worker.cache, settings, build, prefix=prefix, alive=alive))
 
 
 def _files(teacher: Path) -> list[Path]:

@@ -9,9 +9,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from trainables.data.bad_rows import BadRow
+from trainables.data.conversations.config import GENERATED_HELP, AnswersConfig, RowsConfig
+from trainables.data.conversations.rows import Columns, Conversation, Row, read_rows, without_weight
 from trainables.sft.config import TunedConfig
-from trainables.sft.data_config import GENERATED_HELP, AnswersConfig, RowsConfig
-from trainables.sft.rows import BadRow, Columns, Conversation, Row, read_rows, without_weight
 
 
 class PairsConfig(RowsConfig):

@@ -18,10 +18,10 @@ from trainables.causal_lm.model.compilation import may_compile
 from trainables.causal_lm.task import EVAL_BATCH, FixedData, spread
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
+from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.dpo.config import DPOConfig
 from trainables.dpo.loss import PreferenceLoss, answer_log_probs, preference_losses
 from trainables.dpo.reference import reference_log_probs
-from trainables.sft.data import Conversations, prepare
 from trainables.sft.task import with_start
 from trainables.worker import Worker
 

@@ -20,11 +20,11 @@ from trainables.causal_lm.model.objective import autocast, masked_attention
 from trainables.causal_lm.task import EVAL_BATCH, spread
 from trainables.common.data_sampler import shares
 from trainables.common.text_ends import text_ends
+from trainables.data.conversations.dataset import Conversations
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.rewards import Sample, rewards_of
 from trainables.grpo.rollout import Completions, noise, sample
 from trainables.parallel.fsdp import device_of
-from trainables.sft.data import Conversations
 
 EVAL_SEED = 0
 """Of the completions of evaluations: the same for all trials."""

@@ -9,9 +9,9 @@ from pydantic import Field, model_validator
 
 from search_spaces.errors import UserError
 from trainables.config import Problem, path_in
+from trainables.data.conversations.config import GENERATED_HELP, AnswersConfig
 from trainables.grpo.rewards import RewardConfig, problem_of
 from trainables.sft.config import TunedConfig
-from trainables.sft.data_config import GENERATED_HELP, AnswersConfig
 from trainables.user_code import loader
 
 

@@ -18,6 +18,7 @@ from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import spread_or_place
 from trainables.causal_lm.task import EVAL_BATCH
 from trainables.client import Rows
+from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.grpo.answers import METRICS, Answers, Question
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import PolicyLoss, advantages, token_log_probs, token_weights
@@ -25,7 +26,6 @@ from trainables.grpo.rewards import short_name
 from trainables.grpo.rollout import Completions, noise
 from trainables.parallel.fsdp import free_gathered, gathered
 from trainables.parallel.mesh import ALONE, Mesh
-from trainables.sft.data import Conversations, prepare
 from trainables.sft.task import with_start
 from trainables.worker import Worker
 

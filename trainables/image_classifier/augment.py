@@ -81,7 +81,7 @@ def blank(pixels: torch.Tensor, draws: Draws, side: int) -> torch.Tensor:
     return pixels.masked_fill(inside[:, None], 0.0)
 
 
-def partners(size: int, batch: int, seed: int, step: int, share: slice) -> Rows:
+def mixup_indices(size: int, batch: int, seed: int, step: int, share: slice) -> Rows:
     """Images of the train split to mix with those of `share` (Zhang et al. 2018), int64."""
     drawn: Rows = np.random.default_rng([seed, step, 2]).integers(0, size, batch)
     return drawn[share]

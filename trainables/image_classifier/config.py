@@ -13,7 +13,7 @@ from trainables.common.communication.config import DataParallelConfig
 from trainables.common.pipeline_rules import pipeline_field, pipeline_problem
 from trainables.common.schedules import Schedule
 from trainables.config import Problem
-from trainables.image_classifier.data_config import ImageDataConfig
+from trainables.data.images.config import ImageDataConfig
 
 RESNETS: dict[str, tuple[tuple[int, ...], int]] = {
     "resnet8": ((16, 32, 64), 1),
@@ -205,7 +205,7 @@ class ImageClassifierConfig(DataParallelConfig):
 
     def missing_files(self) -> list[Problem]:
         """What the data lacks, and the folder of a pretrained model."""
-        from trainables.image_classifier.sources import problems
+        from trainables.data.images.sources import problems
 
         found: list[Problem] = [(("data", "path"), problem) for problem in problems(self.data)]
         name = self.pretrained or ""

@@ -16,8 +16,8 @@ from torch.optim.swa_utils import update_bn
 from trainables.base import Split
 from trainables.common.data_sampler import shares, shares_in_step
 from trainables.common.training import weights_digest
+from trainables.data.images.dataset import Images, prepare
 from trainables.image_classifier.config import ImageClassifierConfig
-from trainables.image_classifier.data import Images, prepare
 from trainables.image_classifier.model import WEIGHTS, Classifier, load_classifier, new_classifier
 from trainables.runtime.seeding import isolated_rng
 from trainables.worker import Worker

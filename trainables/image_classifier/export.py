@@ -9,8 +9,8 @@ import torch
 
 from results.export.exportable import Exportable
 from trainables.base import Split
+from trainables.data.images.dataset import prepare
 from trainables.image_classifier.config import ImageClassifierConfig
-from trainables.image_classifier.data import prepare
 from trainables.image_classifier.model import load_classifier
 from trainables.image_classifier.modeling_resnet import SmallResNet, SmallResNetConfig
 

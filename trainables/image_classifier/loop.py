@@ -31,9 +31,9 @@ from trainables.common.training import (
     read_lineage,
     weights_digest,
 )
-from trainables.image_classifier.augment import Draws, augment, blank, draw, partners
+from trainables.data.images.dataset import Images, prepare
+from trainables.image_classifier.augment import Draws, augment, blank, draw, mixup_indices
 from trainables.image_classifier.config import ImageClassifierConfig
-from trainables.image_classifier.data import Images, prepare
 from trainables.image_classifier.evaluation import image_losses, logits, score
 from trainables.image_classifier.model import Classifier, load_classifier, new_classifier
 from trainables.image_classifier.stages import make_pipeline
@@ -168,7 +168,7 @@ class _Run:
             pixels, labels = self._batch(self.sampler.rows(step), draws)
             others = None
             if config.mixup:
-                rows = partners(len(self.labels), config.batch_size, seed, step, self.share)
+                rows = mixup_indices(len(self.labels), config.batch_size, seed, step, self.share)
                 other_pixels, others = self._batch(rows, draws)
                 pixels = draws.keep * pixels + (1 - draws.keep) * other_pixels
 

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.config import Problem
-from trainables.sft.data_config import AnswersConfig, RowsConfig
-from trainables.sft.rows import problem_of
+from trainables.data.conversations.config import AnswersConfig, RowsConfig
+from trainables.data.conversations.rows import problem_of
 from trainables.sft.start import StartConfig
 
 
@@ -137,6 +137,5 @@ def _bad_rows(config: RowsTrainedConfig) -> list[str]:
     most = config.sequence_length + 1
     key = json.dumps([data.model_dump(), times, str(tokenizer), most])
     if key not in _CHECKED:
-        skip = data.on_bad_data == "skip"
-        _CHECKED[key] = problem_of(data.rows(files), tokenizer, most, skip=skip)
+        _CHECKED[key] = problem_of(data.rows(files), tokenizer, most, data.on_bad_data)
     return _CHECKED[key]

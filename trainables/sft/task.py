@@ -30,10 +30,10 @@ from trainables.client import Rows
 from trainables.common.data_sampler import shares, shares_in_step
 from trainables.common.generation import generate
 from trainables.common.text_ends import text_ends
+from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.parallel.fsdp import device_of, gathered
 from trainables.parallel.mesh import ALONE
 from trainables.sft.config import SFTConfig
-from trainables.sft.data import Conversations, prepare
 from trainables.sft.start import StartConfig
 from trainables.worker import Worker
 

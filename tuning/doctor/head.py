@@ -156,7 +156,7 @@ def cache_model(settings: Settings) -> None:
     Raises:
         UserError: there is no such model, or no network to get it.
     """
-    from trainables.common.shared_folder import publish
+    from trainables.data.shared_folder import publish
 
     try:
         publish(settings.base_model, lambda folder: _make_model(settings, folder))
@@ -171,9 +171,9 @@ def cache_model(settings: Settings) -> None:
 
 def _make_model(settings: Settings, folder: Path) -> None:
     """Model and tokenizer as `transformers` loads them, pretrained or with random weights."""
-    from trainables.causal_lm.data.dataset import Dataset
-    from trainables.causal_lm.data.tokenizer import train_bpe
     from trainables.causal_lm.model.model import new_model, save_model
+    from trainables.data.text.dataset import Dataset
+    from trainables.data.tokenizer import train_bpe
 
     meta, config = folder / "meta.json", settings.model
     encoder = train_bpe((), 257)
@@ -190,7 +190,7 @@ def discover(settings: Settings) -> list[Path]:
     Raises:
         UserError: no file matches.
     """
-    from trainables.sft.docstrings import write_docstrings
+    from trainables.data.corpora.library import write_docstrings
 
     if not settings.parquet:
         sample = settings.folder / "docstrings.parquet"

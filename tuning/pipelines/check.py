@@ -22,7 +22,7 @@ from search_spaces.pipeline.stages import (
     ExportStage,
     TrainStage,
 )
-from trainables.data.files import data_problem, outputs
+from trainables.data.stage.files import data_problem, outputs
 from trainables.registry import resolve
 from tuning.controller.preflight.checks import preflight
 from tuning.evaluation.average import method_of

@@ -13,9 +13,9 @@ from search_spaces.pipeline.graph import dependencies
 from search_spaces.pipeline.loading import LoadedPipeline
 from search_spaces.pipeline.references import folder_references, model_reference
 from search_spaces.pipeline.stages import DataStage, Stage, TrainStage
-from trainables.causal_lm.data.corpus import content_digest
-from trainables.data.files import input_files, tokenizer_source
-from trainables.data.prepare import VERSION
+from trainables.data.shared_folder import content_digest
+from trainables.data.stage.files import input_files, tokenizer_source
+from trainables.data.stage.prepare import VERSION
 from trainables.registry import resolve_for
 
 _NOT_IN_KEY = {"name", "after", "choose_by", "overrides", "sweep", "directory", "workers"}

@@ -19,7 +19,6 @@ from search_spaces.spec.layout import LayoutSpec
 from tests.trainables.local import run_trial
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import prepare
 from trainables.causal_lm.model.compilation import compile_blocks
 from trainables.causal_lm.model.fast_path import speed_up
 from trainables.causal_lm.model.model import new_model
@@ -29,6 +28,7 @@ from trainables.causal_lm.model.objective import (
     spread_or_place,
     to_device,
 )
+from trainables.data.text.dataset import prepare
 from trainables.parallel.mesh import Mesh
 
 CPU = torch.device("cpu")

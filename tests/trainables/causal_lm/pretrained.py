@@ -7,8 +7,8 @@ from typing import Any
 
 from tests.trainables.examples import EXAMPLES
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import prepare
 from trainables.causal_lm.model.model import new_model, save_model
+from trainables.data.text.dataset import prepare
 
 TINY = EXAMPLES["causal_lm"].config
 SHAPE = ("hidden_size", "num_layers", "vocab_size")

@@ -15,7 +15,6 @@ from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import prepare
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import (
     NextTokenLoss,
@@ -26,6 +25,7 @@ from trainables.causal_lm.model.objective import (
 from trainables.causal_lm.model.packing import document_positions
 from trainables.causal_lm.trainable import CausalLM
 from trainables.common.experts import ExpertsConfig
+from trainables.data.text.dataset import prepare
 from trainables.job import Answer
 
 CONFIG = {**EXAMPLES["causal_lm"].config, "experts": {"count": 4, "balance": 0.5}}

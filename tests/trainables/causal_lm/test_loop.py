@@ -14,10 +14,10 @@ from tests.trainables.local import RecordingChannel, newest_checkpoint, run_tria
 from tests.trainables.two_workers import leave_between_reports
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import prepare
 from trainables.causal_lm.task import evaluated_rows
 from trainables.causal_lm.trainable import CausalLM
 from trainables.common.training import read_lineage
+from trainables.data.text.dataset import prepare
 from trainables.job import Answer
 
 TINY = EXAMPLES["causal_lm"].config

@@ -18,9 +18,9 @@ from transformers import AutoImageProcessor
 from search_spaces.layout import Layout
 from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.base import Split
+from trainables.data.images.dataset import prepare
 from trainables.image_classifier.augment import augment, blank, draw
 from trainables.image_classifier.config import ImageClassifierConfig
-from trainables.image_classifier.data import prepare
 from trainables.image_classifier.model import new_classifier
 from trainables.registry import resolve
 

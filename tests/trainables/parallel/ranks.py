@@ -23,8 +23,8 @@ from search_spaces.spec.layout import SHORTHANDS, LayoutSpec
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, run_trial
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import prepare
 from trainables.causal_lm.model.model import new_model, save_model
+from trainables.data.text.dataset import prepare
 from trainables.job import Answer
 from trainables.registry import resolve
 

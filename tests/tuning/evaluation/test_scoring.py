@@ -18,13 +18,11 @@ def test_only_one_module_uses_the_test_split() -> None:
                 if isinstance(node, ast.Attribute) and node.attr == "TEST":
                     found.add(file.relative_to(ROOT).as_posix())
     data = {
-        "trainables/causal_lm/data/corpus.py",
-        "trainables/common/split_names.py",
-        "trainables/data/files.py",
-        "trainables/data/prepare.py",
+        "trainables/data/splits.py",
+        "trainables/data/stage/files.py",
+        "trainables/data/stage/prepare.py",
         "trainables/digits/loop.py",
-        "trainables/image_classifier/data.py",
-        "trainables/image_classifier/sources.py",
+        "trainables/data/images/sources.py",
         "trainables/sft/task.py",
     }
     assert found == {"tuning/evaluation/scoring.py", *data}

@@ -22,8 +22,6 @@ from results.checkpoints.shards import is_sharded
 from results.export.quiet import quiet_transformers
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import Dataset
-from trainables.causal_lm.data.tokenizer import load_pretrained, wrap_bpe
 from trainables.common.dropout import restore_dropout
 from trainables.common.lora import (
     LoRAConfig,
@@ -35,6 +33,8 @@ from trainables.common.lora import (
 from trainables.common.start_model import require_folder
 from trainables.common.text_ends import declare_ends
 from trainables.common.training import read_lineage, weights_digest
+from trainables.data.text.dataset import Dataset
+from trainables.data.tokenizer import load_pretrained, wrap_bpe
 from trainables.parallel.sharded_state import load_weights
 
 INIT_SCALE = 0.5

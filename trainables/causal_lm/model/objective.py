@@ -7,15 +7,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import torch
 from torch import nn
 from torch.nn import functional as F
 
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import Tokens
 from trainables.causal_lm.layouts.rules import CUT_BETWEEN_LAYERS
 from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.fast_path import (
@@ -31,7 +28,6 @@ from trainables.causal_lm.model.packing import (
     document_positions,
     packing_of,
 )
-from trainables.client import Rows
 from trainables.common.cross_entropy import (
     IGNORED,
     linear_cross_entropies,
@@ -39,6 +35,7 @@ from trainables.common.cross_entropy import (
 )
 from trainables.common.experts import balance_gradient, router_logits
 from trainables.common.precision import compute_dtype
+from trainables.data.tensors import to_device as to_device
 from trainables.parallel.context import (
     CONTEXT,
     mean_cross_entropy,
@@ -144,14 +141,6 @@ def _targets(tokens: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor
 
 
 _REDUCE: dict[str, Any] = {"none": lambda each: each, "sum": torch.sum, "mean": torch.mean}
-
-
-def to_device(rows: Tokens | Rows | npt.NDArray[np.bool_], device: torch.device) -> torch.Tensor:
-    """Numbers on a device, int64, or flags, bool; the copy to a GPU does not wait for it."""
-    tokens = torch.from_numpy(rows if rows.dtype == np.bool_ else rows.astype(np.int64))
-    if device.type == "cuda":
-        tokens = tokens.pin_memory()
-    return tokens.to(device, non_blocking=True)
 
 
 def place(model: nn.Module, device: torch.device) -> nn.Module:

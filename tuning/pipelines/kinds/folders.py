@@ -18,7 +18,7 @@ _LOG, _POLL_S = "log.txt", 60.0
 
 def make_data(stage: DataStage, context: StageContext) -> StageOutput:
     """Make the data set; returns the number of texts of each split."""
-    from trainables.data.prepare import prepare
+    from trainables.data.stage.prepare import prepare
 
     folder, cache = context.paths.stage(stage.name), context.paths.stages.cache
     made = prepare(stage, context.pipeline.directory, folder, cache)

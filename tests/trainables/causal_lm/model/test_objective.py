@@ -8,7 +8,6 @@ from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.data.dataset import prepare
 from trainables.causal_lm.model.fast_path import speed_up
 from trainables.causal_lm.model.model import load_model, new_model
 from trainables.causal_lm.model.objective import (
@@ -18,6 +17,7 @@ from trainables.causal_lm.model.objective import (
     to_device,
 )
 from trainables.causal_lm.trainable import CausalLM
+from trainables.data.text.dataset import prepare
 
 TINY = EXAMPLES["causal_lm"].config
 

@@ -1,0 +1,113 @@
+"""Bad data of `sft`: one line before a worker starts, or skipped and counted."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from search_spaces.errors import UserError
+from tests.trainables.causal_lm.pretrained import write_base
+from tests.trainables.examples import EXAMPLES
+from trainables.base import Split
+from trainables.data.conversations import dataset as data
+from trainables.data.conversations.packing import best_fit
+from trainables.sft.config import SFTConfig
+
+GOOD = [{"question": f"What is {i}?", "answer": f"The number {i}."} for i in range(60)]
+
+
+def prepare(config: SFTConfig, cache: Path) -> data.Conversations:
+    return data.prepare(config, config.data, cache)
+
+
+def config(file: Path, **data: Any) -> SFTConfig:
+    given = {"source": "files", "paths": str(file), **data}
+    return SFTConfig.model_validate({**EXAMPLES["sft"].config, "data": given})
+
+
+def jsonl(folder: Path, *rows: Any) -> Path:
+    file = folder / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in [*rows, *GOOD]))
+    return file
+
+
+BAD_LINES: list[tuple[Any, dict[str, str], str]] = [
+    ({"question": "a", "answer": " "}, {}, "rows.jsonl:1: 'answer' is empty"),
+    ({"question": "a", "answer": 3}, {}, "rows.jsonl:1: 'answer' must be text, got int"),
+    ({"question": "a", "anser": "b"}, {}, "rows.jsonl:1: no 'answer' (did you mean 'anser'?)"),
+    (["a"], {}, "rows.jsonl:1: not a JSON object"),
+    ({"m": "hello"}, {"messages": "m"}, "rows.jsonl:1: 'm' is no list of {role, content}"),
+    (
+        {"m": [{"role": "user", "content": "a"}]},
+        {"messages": "m"},
+        "rows.jsonl:1: 'm' has no message of the assistant",
+    ),
+]
+
+
+@pytest.mark.parametrize(("row", "data", "problem"), BAD_LINES)
+def test_a_bad_line_is_one_problem_of_the_plan(
+    tmp_path: Path, row: Any, data: dict[str, str], problem: str
+) -> None:
+    ((path, found),) = config(jsonl(tmp_path, row), **data).missing_files()
+    assert path == ("data",)
+    assert problem in found
+    assert found.endswith("on_bad_data: skip")
+    assert "\n" not in found
+
+
+def test_bad_lines_are_skipped_and_counted(tmp_path: Path) -> None:
+    rows = [row for row, data, _ in BAD_LINES if not data]
+    long = {"question": "a", "answer": "long " * 400}
+    file = jsonl(tmp_path, *rows, long)
+    assert config(file, on_bad_data="skip").missing_files() == []
+    built = prepare(config(file, on_bad_data="skip"), tmp_path / "cache")
+    assert len(built.meta["skipped"]) == len(rows) + 1
+    assert sum(len(built.questions(s)) for s in (Split.SELECTION, Split.TEST)) < len(GOOD)
+    with pytest.raises(UserError, match=r"rows\.jsonl:1: .* is empty; repair it"):
+        prepare(config(file), tmp_path / "cache")
+    with pytest.raises(UserError, match=r"rows\.jsonl:1: \d+ tokens, .* leaves room for 257"):
+        prepare(config(jsonl(tmp_path, {**long, "answer": "long " * 4000})), tmp_path / "cache")
+
+
+def test_the_plan_counts_the_tokens_of_a_model_in_a_folder(tmp_path: Path) -> None:
+    write_base(tmp_path / "base", tmp_path / "cache")  # 16 positions
+    rows = [{"question": "a?", "answer": "yes " * count} for count in (2, 40)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    def problems(**data: Any) -> list[Any]:
+        settings: dict[str, Any] = {"data": {"source": "files", "paths": str(file), **data}}
+        settings |= {"model_name_or_path": str(tmp_path / "base"), "sequence_length": 16}
+        return SFTConfig.model_validate(settings).missing_files()
+
+    ((_, found),) = problems()
+    assert re.search(
+        r"rows\.jsonl:2: at least \d+ tokens, and .* 16 leaves room for 17; rep", found
+    )
+    assert problems(on_bad_data="skip") == []
+
+
+def test_equal_units_stay_in_one_split(tmp_path: Path) -> None:
+    rows = [{**row, "topic": f"t{i % 12}"} for i, row in enumerate(GOOD)]
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    built = prepare(config(file, split_by="topic"), tmp_path / "cache")
+    topic = {row["question"]: row["topic"] for row in rows}
+    seen = {
+        s: {topic[q["question"]] for q in built.questions(s)} for s in (Split.SELECTION, Split.TEST)
+    }
+    assert seen[Split.SELECTION]
+    assert not seen[Split.SELECTION] & seen[Split.TEST]
+    held = sum(len(built.questions(s)) for s in seen)
+    assert held == 5 * len(seen[Split.SELECTION] | seen[Split.TEST])
+
+
+def test_best_fit_uses_every_item_once_and_little_room() -> None:
+    lengths = [7, 3, 3, 5, 2, 8, 1, 1]
+    bins = best_fit(lengths, 10)
+    assert sorted(i for items in bins for i in items) == list(range(8))
+    assert all(sum(lengths[i] for i in items) <= 10 for items in bins)
+    assert len(bins) == 3

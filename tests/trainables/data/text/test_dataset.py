@@ -1,0 +1,206 @@
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+
+from search_spaces.errors import UserError
+from trainables.base import Split
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.data import shared_folder
+from trainables.data.text.dataset import Dataset, prepare
+from trainables.data.tokenizer import END, Encoder, train_bpe
+
+TEXTS = [f"Line {i} of the story says {i * i} and {'ab' * (i % 7)}.\n" * 3 for i in range(60)]
+
+
+def config_of(paths: Path, **changes: object) -> CausalLMConfig:
+    text = {"source": "files", "paths": str(paths), **changes}
+    return CausalLMConfig.model_validate({"vocab_size": 300, "sequence_length": 8, "data": text})
+
+
+def write_texts(folder: Path) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for i, text in enumerate(TEXTS):
+        (folder / f"{i:03}.txt").write_text(text)
+    return folder / "*.txt"
+
+
+def decoded(dataset: Dataset, split: Split) -> str:
+    """The text of a split, joined from its overlapping sequences."""
+    rows = dataset.sequences(split)
+    tokens = [*rows[:, :-1].reshape(-1).tolist(), int(rows[-1, -1])]
+    tokenizer: Tokenizer = Tokenizer.from_file(str(dataset.tokenizer_file))
+    return str(tokenizer.decode(tokens, skip_special_tokens=False))
+
+
+@pytest.fixture
+def count_builds(caplog: pytest.LogCaptureFixture) -> Callable[[], int]:
+    """How often text was tokenised so far."""
+    caplog.set_level(logging.INFO, shared_folder.__name__)
+    return lambda: caplog.text.count("preparing data in")
+
+
+def test_prepare_puts_each_text_in_one_split(tmp_path: Path) -> None:
+    dataset = prepare(config_of(write_texts(tmp_path / "in")), tmp_path / "cache")
+    texts = {split: decoded(dataset, split) for split in Split}
+    whole = [t for text in texts.values() for t in text.split(END)[:-1]]
+    assert len(set(whole)) == len(whole)
+    # only what is left of the last sequence of a split may be missing
+    assert len(TEXTS) - 3 <= len(whole) <= len(TEXTS)
+    assert set(whole) <= set(TEXTS)
+    assert dataset.sequences(Split.TRAIN).dtype == np.uint16
+    assert dataset.sequences(Split.TRAIN).shape[1] == 9
+    tokenizer = Tokenizer.from_file(str(dataset.tokenizer_file))
+    for split in Split:
+        rows, sources = dataset.sequences(split), dataset.sources(split)
+        assert len(sources) == len(rows) == dataset.meta["sequences"][split]
+        for row, source in zip(rows, sources, strict=True):
+            text = tokenizer.decode(row.tolist(), skip_special_tokens=False)
+            assert text.split(END)[0] in TEXTS[source]
+        if split is Split.TRAIN:
+            assert dataset.bytes(split) is None
+        else:  # all of it is ASCII
+            targets = [tokenizer.decode(row[1:].tolist()) for row in rows]
+            assert [len(text) for text in targets] == list(dataset.bytes(split))
+
+
+@pytest.mark.parametrize("kind", ["bytes", "words", "unigram"])
+def test_sizes_of_tokens_add_up_to_the_bytes_of_a_text(kind: str) -> None:
+    text = "  Día \u00a0 \u4f60\u597d, e\u0301 \U0001f600\U0001f600!  "
+    if kind == "bytes":
+        encoder = train_bpe([text], 260)
+    elif kind == "words":
+        words = Tokenizer(models.WordLevel({"?": 0, "dia": 1, ",": 2}, unk_token="?"))
+        words.normalizer = normalizers.BertNormalizer(strip_accents=True)
+        words.pre_tokenizer = pre_tokenizers.Whitespace()
+        encoder = Encoder(words, 0)
+    else:
+        pieces = [("?", 0.0), ("\u2581", -1.0), ("D", -2.0), ("\u4f60\u597d", -2.0)]
+        unigram = Tokenizer(models.Unigram(pieces, unk_id=0))
+        unigram.pre_tokenizer = pre_tokenizers.Metaspace()
+        encoder = Encoder(unigram, 0)
+    ((ids, sizes),) = encoder.encode([text], measured=True)
+    assert [ids] == [ids for ids, _ in encoder.encode([text])]
+    assert len(sizes) == len(ids)
+    assert sizes.min() >= 0
+    assert sizes.sum() == len(text.encode())
+
+
+def test_prepare_reads_text_jsonl_and_parquet(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text("\n".join(json.dumps({"body": t}) for t in TEXTS))
+    pq.write_table(pa.table({"body": TEXTS}), tmp_path / "a.parquet")
+    (tmp_path / "a.txt").write_text("".join(TEXTS) * 4)
+    made = [
+        prepare(config_of(tmp_path / name, text_field="body"), tmp_path / "cache")
+        for name in ("a.jsonl", "a.parquet", "a.txt")
+    ]
+    rows, table, plain = (decoded(d, Split.TRAIN) for d in made)
+    assert rows == table
+    assert all(decoded(made[0], split) for split in Split)
+    assert plain.split(END)[0][:100] in "".join(TEXTS) * 4
+
+
+def test_prepare_tokenises_the_same_text_and_settings_once(
+    tmp_path: Path, count_builds: Callable[[], int]
+) -> None:
+    first = prepare(config_of(write_texts(tmp_path / "in")), tmp_path / "cache")
+    moved = prepare(config_of(write_texts(tmp_path / "moved")), tmp_path / "cache")
+    other = {"learning_rate": 1.0, "batch_size": 1, "hidden_size": 32, "init_seed": 5}
+    config = config_of(tmp_path / "in" / "*.txt")
+    assert moved == first == prepare(config.model_copy(update=other), tmp_path / "cache")
+    assert count_builds() == 1
+    longer = config_of(tmp_path / "in" / "*.txt").model_copy(update={"sequence_length": 16})
+    assert prepare(longer, tmp_path / "cache") != first
+    (tmp_path / "in" / "000.txt").write_text("something else")
+    assert prepare(config_of(tmp_path / "in" / "*.txt"), tmp_path / "cache") != first
+    assert count_builds() == 3
+
+
+def test_concurrent_processes_build_once(tmp_path: Path) -> None:
+    pattern = write_texts(tmp_path / "in")
+    code = (
+        "import logging, sys; from pathlib import Path\n"
+        "from trainables.causal_lm.config import CausalLMConfig\n"
+        "from trainables.data.text.dataset import prepare\n"
+        "logging.basicConfig(level='INFO', stream=sys.stdout, format='%(message)s')\n"
+        "given = CausalLMConfig.model_validate_json(sys.argv[1])\n"
+        "print(prepare(given, Path(sys.argv[2])).key)"
+    )
+    given = [config_of(pattern).model_dump_json(), str(tmp_path / "cache")]
+    command = [sys.executable, "-c", code, *given]
+    running = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    printed = [process.communicate(timeout=60)[0] for process in running]
+    assert "".join(printed).count("preparing data in") == 1
+    (key,) = {lines.split()[-1] for lines in printed}
+    assert sorted(p.name for p in (tmp_path / "cache").iterdir()) == [key, f"{key}.lock"]
+
+
+def test_prepare_replaces_what_a_dead_process_left(tmp_path: Path) -> None:
+    config = config_of(write_texts(tmp_path / "in"))
+    key = prepare(config, tmp_path / "cache").key
+    os.rename(tmp_path / "cache" / key, tmp_path / "cache" / f"{key}.building")
+    (tmp_path / "cache" / f"{key}.building" / "train.npy").write_bytes(b"half")
+    assert len(prepare(config, tmp_path / "cache").sequences(Split.TRAIN)) > 1
+
+
+def test_prepare_is_deterministic(tmp_path: Path) -> None:
+    config = config_of(write_texts(tmp_path / "in"))
+    a, b = (prepare(config, tmp_path / name) for name in ("a", "b"))
+    files = sorted(p.name for p in a.folder.iterdir())
+    arrays = [f"{split}.{kind}" for split in Split for kind in ("npy", "sources.npy")]
+    arrays += ["selection.bytes.npy", "test.bytes.npy"]
+    assert files == sorted([*arrays, "meta.json", "tokenizer.json"])
+    assert all((a.folder / f).read_bytes() == (b.folder / f).read_bytes() for f in files)
+
+
+def test_prepare_with_key_needs_no_text_and_refuses_changed_text(tmp_path: Path) -> None:
+    config = config_of(write_texts(tmp_path / "in"))
+    made = prepare(config, tmp_path / "cache")
+    gone = config_of(tmp_path / "gone" / "*")
+    assert prepare(gone, tmp_path / "cache", made.key) == made
+    (tmp_path / "in" / "000.txt").write_text("something else")
+    with pytest.raises(UserError, match="not what the model was trained on"):
+        prepare(config, tmp_path / "other_cache", made.key)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "short", "1 different documents cannot be split in three"),
+        ("a.jsonl", "".join(f'{{"text": "{i}"}}\n' for i in range(3)), "smaller sequence_length"),
+        ("b.txt", "x", "no file matches"),
+    ],
+)
+def test_prepare_refuses_unusable_text(
+    tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(UserError, match=message):
+        prepare(config_of(tmp_path / "a.*"), tmp_path / "cache")
+
+
+def test_bad_data_is_skipped_or_refused(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    lines = [json.dumps({"text": text}).encode() for text in TEXTS]
+    lines[7], lines[11] = b"{", b'{"txt": 1}'
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join(lines))
+    (tmp_path / "b.parquet").write_bytes(b"PAR1 no")
+    paths = tmp_path / "**"
+    with pytest.raises(UserError, match=r"a.jsonl:8: not a JSON object.*on_bad_data: skip"):
+        prepare(config_of(paths), tmp_path / "cache")
+    dataset = prepare(config_of(paths, on_bad_data="skip"), tmp_path / "cache")
+    expected = ["a.jsonl:8: not", "a.jsonl:12: no text under 'text'", "b.parquet: not a Parquet"]
+    for line, problem in zip(dataset.meta["skipped"], expected, strict=True):
+        assert problem in line
+        assert line in caplog.text
+    assert dataset.meta["sequences"]["train"] > 0
+    with pytest.raises(UserError):  # the skipping configuration has another key
+        prepare(config_of(paths), tmp_path / "cache")

@@ -1,1 +1,0 @@
-"""The text of a language model: its sources, its tokenizer, and arrays of tokens."""

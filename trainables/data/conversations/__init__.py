@@ -1,0 +1,1 @@
+"""Conversations that a model is fine-tuned on: rows, chat templates, tokens."""

@@ -1,0 +1,160 @@
+"""Where the answers are in a rendered conversation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from transformers.utils.chat_template_utils import render_jinja_template
+
+from trainables.common.text_ends import MARK
+from trainables.data.conversations.rows import Message
+from trainables.data.conversations.template import (
+    Template,
+    TemplateError,
+    calls_in,
+    without_weights,
+)
+
+Span = tuple[int, int]
+"""First character, and the one behind the last."""
+_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+
+
+def answer_spans(template: Template, text: str) -> list[Span]:
+    """The answers that count, with what closes them and without what the model is given.
+
+    Where the template marks what is generated, that is counted, as by `transformers`. Else an
+    answer is what stands behind its prompt, if the conversation up to there is rendered as it is
+    within the whole. Templates that change earlier turns, as those that leave out thoughts, are
+    rendered with another content in the answer's place: what stays the same is around it.
+
+    Args:
+        template: with the conversation.
+        text: of the conversation.
+
+    Raises:
+        TemplateError: there is an answer that is not found.
+    """
+    marked = _find_marks(template, text)
+    if marked is not None and all(m.get("weight", 1) for m in template.messages):
+        return marked
+    each = list(_find_answers(template, text))
+    if marked is None:
+        return [span for message, span in each if message.get("weight", 1)]
+    left_out = [span for message, span in each if not message.get("weight", 1)]
+    return [(b, e) for b, e in marked if not any(b < end and begin < e for begin, end in left_out)]
+
+
+def _find_marks(template: Template, text: str) -> list[Span] | None:
+    """What the template marks as generated; None: it marks nothing."""
+    if not _GENERATION.search(template.source):
+        return None
+    render: object = render_jinja_template
+    (rendered,), (spans,) = render(  # type: ignore[operator]
+        [without_weights(template.messages)],
+        tools=template.tools,
+        chat_template=template.source,
+        return_assistant_tokens_mask=True,
+        **template.tokenizer.special_tokens_map,
+    )
+    if rendered != text or not spans:
+        raise TemplateError("the chat template marks nothing that the model writes")
+    return [(int(begin), int(end)) for begin, end in spans]
+
+
+def _find_answers(template: Template, text: str) -> Iterator[tuple[Message, Span]]:
+    done = 0
+    for i, message in enumerate(template.messages):
+        if message["role"] == "assistant":
+            span = _span_behind_prompt(template, text, i, done) or _locate(template, text, i, done)
+            yield message, span
+            done = span[1]
+
+
+def _span_behind_prompt(template: Template, text: str, i: int, done: int) -> Span | None:
+    """The span of message `i` if the text up to its end does not depend on what follows."""
+    if i == 0:
+        return None
+    prompt, whole = template.prompt(i), text
+    if i + 1 < len(template.messages):
+        whole = template.render(template.messages[: i + 1])
+    found = done <= len(prompt) < len(whole) and text.startswith(prompt)
+    return (len(prompt), len(whole)) if found and text.startswith(whole) else None
+
+
+def _locate(template: Template, text: str, i: int, done: int) -> Span:
+    """The span of message `i` by what is around another content in its place."""
+    messages = [*template.messages]
+    messages[i] = {**messages[i], "content": MARK}
+    shown, alone = template.render(messages), template.render(messages[: i + 1])
+    if shown.count(MARK) != 1 or alone.count(MARK) != 1:
+        raise TemplateError(f"the chat template does not show messages[{i}].content")
+    first = _shared_length(text, shown)
+    last = len(text) - _shared_length(text[::-1], shown[::-1])
+    begin = _find_begin(template, text, i, done, first)
+    if i + 1 == len(messages):
+        return begin, len(text)
+    if template.messages[i].get("tool_calls"):
+        return begin, _end_of_calls(template, text, i, begin)
+    return begin, _find_end(template, text, max(first, last), alone.rpartition(MARK)[2])
+
+
+def _find_begin(template: Template, text: str, i: int, done: int, first: int) -> int:
+    """The first character that the model writes, of a content whose first one is `first`.
+
+    The template may put a thought in between. What the model is given may also begin one, which
+    is not there in an earlier turn.
+    """
+    prompt = template.prompt(i)
+    if prompt and text.startswith(prompt) and done <= len(prompt) <= first:
+        return len(prompt)
+    opening = _opening(template)
+    if opening and (place := text.rfind(opening, done, first)) >= 0:
+        return place + len(opening)
+    return first
+
+
+def _opening(template: Template) -> str:
+    """What the template adds to a question for the model to answer."""
+    asked: list[Message] = [{"role": "user", "content": "."}]
+    plain, prompt = template.render(asked), template.render(asked, prompt=True)
+    return prompt[_shared_length(plain, prompt) :]
+
+
+def _find_end(template: Template, text: str, last: int, closing: str) -> int:
+    """The end of an answer whose content ends at `last`: what closes it belongs to it.
+
+    Args:
+        template: of the conversation.
+        text: of it.
+        last: end of the content.
+        closing: what closes the answer at the end of a conversation.
+    """
+    tokens, same = template.tokenizer.get_added_vocab(), _shared_length(text[last:], closing)
+    for token in tokens:
+        place = closing.find(token)
+        if 0 <= place < same < place + len(token):
+            same = place  # a part of a token is none
+    other = max((len(t) for t in tokens if text.startswith(t, last)), default=0)
+    return last + (same or other)
+
+
+def _end_of_calls(template: Template, text: str, i: int, begin: int) -> int:
+    """The end of calls of tools: they are as at the end of a conversation, behind any thought.
+
+    Raises:
+        TemplateError: they are not.
+    """
+    prompt, alone = template.prompt(i), template.render(template.messages[: i + 1])
+    turn = alone[_shared_length(prompt, alone) :]
+    for start in range(len(turn)):
+        if text.startswith(turn[start:], begin) and calls_in(template.messages[i], turn[start:]):
+            return begin + len(turn) - start
+    raise TemplateError(f"the chat template does not show where messages[{i}] ends")
+
+
+def _shared_length(one: str, other: str) -> int:
+    """Number of characters with which two texts begin alike."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((i for i, (a, b) in pairs if a != b), min(len(one), len(other)))

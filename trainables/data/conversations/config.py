@@ -1,0 +1,112 @@
+"""Settings of the rows that a model is fine-tuned on; no torch."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from pathlib import Path
+from typing import ClassVar, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from trainables.data.bad_rows import OnBadData
+from trainables.data.conversations.rows import Columns, Row, read_rows
+from trainables.data.corpora.generated import GENERATED
+from trainables.data.readers import matching_files
+from trainables.data.text.config import SPLITS, Globs, Splits
+
+GENERATED_HELP = (
+    "arithmetic: sums; countdown: a number to be made from others; sorting: numbers to be put in"
+    " order; format: sums whose result stands between tags. They are made on the spot, as a Parquet"
+    " file. files: `paths`"
+)
+
+
+class RowsConfig(BaseModel):
+    """Rows of files, or rows that are made; split 90/5/5 into train, selection and test."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    made_columns: ClassVar[dict[str, str]]
+    """The fields that name columns → the columns of rows that are made."""
+
+    source: str
+    difficulty: int | None = Field(
+        None,
+        gt=0,
+        description="arithmetic and format: digits of a number (null: 2); countdown and sorting:"
+        " how many numbers (null: 3 and 4)",
+    )
+    paths: Globs = Field(
+        default_factory=list,
+        description="files: a glob or a list of globs of .parquet, .jsonl, .json, .csv and .tsv"
+        " files (all but the first also with .gz), and of folders of datasets' save_to_disk",
+    )
+    question: str = Field(
+        "question", description="column of the questions: texts, or lists of messages"
+    )
+    split_by: str | None = Field(
+        None,
+        description="column whose equal values stay in one split; null: the question (of a"
+        " conversation: all before the first answer; of docstrings: the module)",
+    )
+    splits: Splits = Field("digest", description=f"files: {SPLITS}")
+    max_rows: int | None = Field(
+        None, gt=0, description="rows to use at most; null: 6,000 that are made, all of files"
+    )
+    on_bad_data: OnBadData = Field(
+        "fail",
+        description="reaction to a row that cannot be read or rendered, has an empty answer or more"
+        " than sequence_length tokens; skip lists them in the log and in the cache's meta.json",
+    )
+
+    @model_validator(mode="after")
+    def _paths_belong_to_files(self) -> Self:
+        if self.source == "files" and not self.paths:
+            raise ValueError("source 'files' needs paths, for example paths: answers/*.parquet")
+        if self.source != "files" and (self.paths or self.split_by or not self._is_plain()):
+            raise ValueError("paths, messages and split_by have an effect only with source: files")
+        if self.difficulty is not None and self.source not in GENERATED:
+            raise ValueError(f"difficulty has an effect only with source: {', '.join(GENERATED)}")
+        return self
+
+    def _is_plain(self) -> bool:
+        """Whether rows have questions, and not conversations."""
+        return True
+
+    @property
+    def answers_of_row(self) -> int:
+        """Answers that a row has, one behind the other: they are used together, or not at all."""
+        return 1
+
+    @abstractmethod
+    def rows(self, files: list[Path]) -> Iterator[Row]:
+        """The rows of files, in order."""
+
+    def files(self) -> list[Path]:
+        """The files that match, in a fixed order."""
+        return matching_files(self.paths)
+
+
+class AnswersConfig(RowsConfig):
+    """Questions with answers, or conversations; split 90/5/5 into train, selection and test."""
+
+    made_columns: ClassVar[dict[str, str]] = {"question": "question", "answer": "answer"}
+
+    source: Literal["docstrings", "arithmetic", "countdown", "sorting", "format", "files"] = Field(
+        "docstrings",
+        description="docstrings: what functions, classes and modules of this machine's Python"
+        f" standard library do; {GENERATED_HELP}",
+    )
+    answer: str = Field("answer", description="column of the answers: texts, or lists of messages")
+    messages: str | None = Field(
+        None,
+        description="column of conversations, lists of {role, content} or {from, value}, in place"
+        " of question and answer; every message of the assistant is an answer, but with weight: 0",
+    )
+
+    def _is_plain(self) -> bool:
+        return self.messages is None
+
+    def rows(self, files: list[Path]) -> Iterator[Row]:
+        """The rows of files, in order."""
+        return read_rows(files, Columns(self.question, self.answer, self.messages, self.split_by))

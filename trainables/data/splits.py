@@ -1,0 +1,85 @@
+"""The split of a text, an image or a file: by its digest, or by its name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from pathlib import Path
+
+from search_spaces.errors import UserError
+from trainables.base import Split
+
+SPLIT_NAMES = {
+    "train": Split.TRAIN,
+    "training": Split.TRAIN,
+    "val": Split.SELECTION,
+    "valid": Split.SELECTION,
+    "validation": Split.SELECTION,
+    "dev": Split.SELECTION,
+    "eval": Split.SELECTION,
+    "selection": Split.SELECTION,
+    "test": Split.TEST,
+    "testing": Split.TEST,
+}
+ANY = frozenset(Split)
+_SHARD = re.compile(r"-\d{5}-of-\d{5}$")
+
+
+def split_of(path: Path) -> Split | None:
+    """The split that the name of a file, or of its folder, says."""
+    return named_split(_SHARD.sub("", path.stem)) or named_split(path.parent.name)
+
+
+def named_split(name: str) -> Split | None:
+    """The split that a name is, in small letters or capitals."""
+    return SPLIT_NAMES.get(name.lower())
+
+
+def exact_split(path: Path) -> Split:
+    """The split that a file's name is: `train.jsonl`, `selection.jsonl` or `test.jsonl`.
+
+    Raises:
+        UserError: it is another name.
+    """
+    if path.stem not in list(Split):
+        names = ", ".join(Split)
+        raise UserError(f"{path}: with data.splits: file_names, files are named {names}")
+    return Split(path.stem)
+
+
+def split_by_digest(digest: str, share: float = 0.05, allowed: frozenset[Split] = ANY) -> Split:
+    """The split of a SHA-256 in hex.
+
+    Args:
+        digest: of what is split.
+        share: fraction of the selection split, and of the test split.
+        allowed: splits that it may be in.
+    """
+    place = int(digest[:13], 16) / 16**13
+    if place < share and Split.TEST in allowed:
+        return Split.TEST
+    if share <= place < 2 * share and Split.SELECTION in allowed:
+        return Split.SELECTION
+    return Split.TRAIN if Split.TRAIN in allowed else next(iter(allowed))
+
+
+def assign_splits(units: Iterable[str]) -> dict[str, Split]:
+    """Assign each unit to a split by its digest alone, unless that would leave a split empty.
+
+    A unit that is the name of a split is that split.
+
+    Raises:
+        UserError: there are fewer than three different units.
+    """
+    ordered = sorted(set(units))
+    if set(Split) >= set(ordered):
+        return {unit: Split(unit) for unit in ordered}
+    if len(ordered) < 3:
+        raise UserError(f"data: {len(ordered)} different documents cannot be split in three")
+    splits = {unit: split_by_digest(unit) for unit in ordered}
+    for needed in Split:
+        if needed not in splits.values():
+            assigned = list(splits.values())
+            donor = max(Split, key=assigned.count)
+            splits[next(u for u in ordered if splits[u] is donor)] = needed
+    return splits

@@ -1,0 +1,1 @@
+"""Text that a language model is trained on: documents, tokenised and packed."""
