@@ -19,7 +19,7 @@ from trainables.user_code.command.command import Command
 from trainables.user_code.external import External
 from trainables.user_code.frames import note_user_lines, user_lines
 from trainables.user_code.optuna.objective import Objective, is_objective
-from trainables.user_code.ray_tune.source import is_tune_function, tune_class_methods
+from trainables.user_code.ray_code import is_tune_function, tune_class_methods
 from trainables.user_code.ray_tune.trainables import TuneClass, TuneFunction
 from trainables.user_code.user_loop import UserFunction, UserLoop
 

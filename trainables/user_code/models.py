@@ -38,17 +38,16 @@ def function_problems(functions: UserCodeSpec) -> Iterator[Problem]:
     """Functions that are not there, or take other arguments; nothing is imported."""
     for key, name in functions.named.items():
         try:
-            path, tree = loader.locate(name)[0], loader.parse(name)[1]
+            path = loader.find(name)
         except UserError as e:
             yield ("user_code", key), str(e).removeprefix("trainable ")
             continue
-        target = name.rpartition(":")[2]
         for problem in loader.searches_at_import(name):
             yield ("user_code", key), problem
-        for node in (n for n in tree.body if isinstance(n, ast.FunctionDef)):
-            if node.name == target and not _accepts(node.args, len(ARGUMENTS[key])):
-                call = f"is called with ({', '.join(ARGUMENTS[key])})"
-                yield ("user_code", key), f"{path}:{node.lineno}: {target}() {call}"
+        _, node = loader.function(name)
+        if node is not None and not _accepts(node.args, len(ARGUMENTS[key])):
+            call = f"is called with ({', '.join(ARGUMENTS[key])})"
+            yield ("user_code", key), f"{path}:{node.lineno}: {node.name}() {call}"
 
 
 def _accepts(args: ast.arguments, count: int) -> bool:

@@ -21,7 +21,7 @@ from trainables.runtime.source import source_digests
 from trainables.user_code import loader, models
 from trainables.user_code.offered import REFUSED
 from trainables.user_code.parameters import parameter_problems
-from trainables.user_code.ray_train.source import loop_problems, never_reports, reads_seed
+from trainables.user_code.ray_code import never_reports, reads_seed, train_loop_problems
 
 
 class UncheckedConfig(TrainableConfig):
@@ -157,7 +157,7 @@ class UserLoop(UserFunction):
         """Also a wrong signature, no report, reports to Ray Tune; see the base class."""
         path, silent = loader.find(self.name), never_reports(self._files())
         problem = f"{path}: never calls ray.train.report, so no trial would have a value"
-        found = [*super().code_problems(), *loop_problems(self.name)]
+        found = [*super().code_problems(), *train_loop_problems(self.name)]
         return [*found, *([problem] if silent else [])]
 
     def setting_problems(

@@ -6,7 +6,8 @@ import ast
 from typing import Any
 
 from search_spaces.loading.sweep_file import OPEN
-from tuning.translation.script import UNREAD, Script
+from trainables.user_code.python_source.python_file import UNREAD
+from tuning.translation.script import Script
 
 
 class Arguments:

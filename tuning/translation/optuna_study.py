@@ -7,8 +7,9 @@ from typing import Any
 
 from search_spaces.loading.sweep_file import OPEN
 from search_spaces.nested import nested
+from trainables.user_code.python_source.python_file import UNREAD
 from tuning.translation.arguments import Arguments
-from tuning.translation.script import UNREAD, Script
+from tuning.translation.script import Script
 
 _METRIC, _TRIALS = "value", 16
 _MODES = {"minimize": "min", "maximize": "max", "MINIMIZE": "min", "MAXIMIZE": "max"}

@@ -9,8 +9,9 @@ from search_spaces.domains.domain import KINDS, LISTS, arguments
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import OPEN
 from search_spaces.nested import nested
+from trainables.user_code.python_source.python_file import UNREAD
 from tuning.translation.arguments import Arguments
-from tuning.translation.script import UNREAD, Script
+from tuning.translation.script import Script
 
 _ITERATION = "training_iteration"
 _SECONDS = "time_total_s"
@@ -110,7 +111,7 @@ class _Search:
                 self._script.read(found)
                 if found in self._script.tree.body:
                     return f"{self._draft.source}:{node.id}"
-            module, _, function = self._script.imported(node).rpartition(".")
+            module, _, function = self._script.import_of(node).rpartition(".")
             if module:
                 return f"{module}:{function}"
         shown = ast.unparse(node) if node is not None else "a search without trainable"

@@ -15,8 +15,7 @@ from trainables.user_code import loader
 from trainables.user_code.offered import REFUSED
 from trainables.user_code.parameters import parameter_problems
 from trainables.user_code.private_folders import private_folders
-from trainables.user_code.ray_train.source import reads_seed
-from trainables.user_code.ray_tune.source import function_problems, tune_class_methods
+from trainables.user_code.ray_code import reads_seed, tune_class_methods, tune_problems
 from trainables.user_code.user_loop import UncheckedConfig, UserFunction
 
 if TYPE_CHECKING:
@@ -37,7 +36,7 @@ class TuneCode(UserFunction):
 
     def code_problems(self) -> list[str]:
         """A search at import, a wrong signature; see the base class."""
-        return [*super().code_problems(), *function_problems(self.name)]
+        return [*super().code_problems(), *tune_problems(self.name)]
 
     def seeded(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """Generators are seeded before each trial, `config["seed"]` too; see the base class."""
