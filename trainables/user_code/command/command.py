@@ -19,7 +19,6 @@ from trainables.runtime.source import source_digests
 from trainables.user_code.command.arguments import argument_problems
 from trainables.user_code.command.environment import PYTHON, search_path, variable
 from trainables.user_code.command.project_view import check_size
-from trainables.user_code.offered import REFUSED
 from trainables.user_code.user_loop import UncheckedConfig, UserCode
 from trainables.worker import Worker
 
@@ -51,11 +50,6 @@ class Command(UserCode):
 
         train(self.command, worker, self.folder if worker.job.cwd == "project" else None)
 
-    def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
-        """A program starts its own workers; see the base class."""
-        problem = f"a command {REFUSED[self.kind]['resources.workers: {min, max}']}"
-        return [((), problem)] if len(workers) > 1 else []
-
     def config_problems(self, config: Mapping[str, Any], *, files: bool) -> list[Problem]:
         """A program that is not there, and parameters that do not reach it; see the base class."""
         problem = _program_problem(self.command[0]) if files else None
@@ -75,7 +69,7 @@ class Command(UserCode):
         self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
     ) -> list[Problem]:
         """Arguments that the script does not take, or lacks; see the base class."""
-        found = [*super().setting_problems(spec, configs)]
+        found = super().setting_problems(spec, configs)
         names = dict.fromkeys(name for config in configs for name in flattened(config))
         fixed = flattened(spec.fixed)
         always_true = {name for name, value in fixed.items() if value is True}
