@@ -8,7 +8,6 @@ from typing import Any
 import optuna
 import pytest
 
-from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.objectives import Objective as Goal
 from tests.trainables.local import RecordingChannel, run_trial
@@ -43,43 +42,10 @@ def test_values_are_those_that_optuna_gets(tmp_path: Path) -> None:
     assert list(curve) == [0, 1, 2, 3]
 
 
-def test_trials_share_no_folder(tmp_path: Path) -> None:
-    script = tmp_path / "writes.py"
-    script.write_text(
-        "import tempfile\n"
-        "from pathlib import Path\n"
-        "def objective(trial):\n"
-        "    trial.suggest_float('rate', 0, 1)\n"
-        "    assert not Path('best.txt').exists()\n"
-        "    Path('best.txt').write_text(tempfile.gettempdir())\n"
-        "    return 1.0\n"
-    )
-    before = Path.cwd()
-    for name in ("a", "b"):
-        run_trial(
-            tmp_path / name,
-            f"{script}:objective",
-            {"rate": 0.5},
-            objectives=LOSS,
-        )
-    assert Path.cwd() == before
-    temporary = [(TrialPaths(tmp_path / n).work / "best.txt").read_text() for n in ("a", "b")]
-    assert temporary[0] != temporary[1]
-
-
-def test_stopped_objective_is_pruned(tmp_path: Path) -> None:
+@pytest.mark.parametrize("function", ["objective", "unprunable"])
+def test_stopped_objective_ends_whether_it_asks_or_not(function: str, tmp_path: Path) -> None:
     stop = RecordingChannel({1: Answer.STOP})
-    assert list(run(tmp_path / "t", channel=stop).curve) == [0, 1]
-
-
-def test_objective_that_never_asks_is_stopped_at_its_next_report(tmp_path: Path) -> None:
-    stop = RecordingChannel({1: Answer.STOP})
-    assert list(run(tmp_path / "t", "unprunable", channel=stop).curve) == [0, 1]
-
-
-def test_returned_value_is_the_last_report(tmp_path: Path) -> None:
-    curve = run(tmp_path / "t", "unprunable").curve
-    assert curve[4] == {"loss": 0.0}
+    assert list(run(tmp_path / "t", function, channel=stop).curve) == [0, 1]
 
 
 WRONG = {

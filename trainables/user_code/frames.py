@@ -50,7 +50,9 @@ def note_user_lines(error: BaseException) -> None:
     own = [(file, line) for file, line in found if _is_own(file)]
     if own:
         root = own[0][0].parent
-        error.add_note(_NOTE + ", ".join(f"{_below(f, root)}:{n}" for f, n in own[-_MOST:]))
+        shown = (f.relative_to(root) if f.is_relative_to(root) else f for f, _ in own[-_MOST:])
+        lines = (f"{file}:{n}" for file, (_, n) in zip(shown, own[-_MOST:], strict=True))
+        error.add_note(_NOTE + ", ".join(lines))
 
 
 def user_lines(error: BaseException) -> str:
@@ -67,7 +69,3 @@ def user_lines(error: BaseException) -> str:
 def _is_own(file: Path) -> bool:
     installed = {"site-packages", "dist-packages"} & set(file.parts)
     return file.is_absolute() and not installed and not file.is_relative_to(_STANDARD_LIBRARY)
-
-
-def _below(file: Path, root: Path) -> Path:
-    return file.relative_to(root) if file.is_relative_to(root) else file

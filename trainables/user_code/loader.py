@@ -20,7 +20,7 @@ from typing import Any
 
 from results.own_program import PACKAGES, PROGRAM, standard_library
 from search_spaces.errors import UserError, suggest
-from trainables.runtime.source import package_root, source_digests
+from trainables.runtime.source import module_files, package_root, source_digests
 from trainables.user_code.python_source.python_file import PythonFile, read_file
 from trainables.user_code.python_source.searches import import_problems
 
@@ -196,8 +196,8 @@ def _refuse_other_modules(name: str, path: Path) -> None:
     root = _root(where, path)
     folder = root if _is_script(where) or path == root / f"{where}.py" else root.parent
     beside = _TAKEN & {entry.removesuffix(".py") for entry in os.listdir(folder)}
-    hidden = {n: file for n in beside if (file := _module_in(folder, n)) and folder != PROGRAM}
-    if not hidden:
+    hidden = {n: found[0] for n in beside if (found := module_files(n, folder, relative=True))}
+    if not hidden or folder == PROGRAM:
         return
     imported = dict.fromkeys([] if _is_script(where) else [where.partition(".")[0]], path)
     for file in [path, *(root / file for file in source_digests(path, root))]:
@@ -209,11 +209,6 @@ def _refuse_other_modules(name: str, path: Path) -> None:
             f"trainable {name}: {imported[module]} imports {module}, which is the one of {owner}, "
             f"not {hidden[module]}; rename that file"
         )
-
-
-def _module_in(folder: Path, name: str) -> Path | None:
-    files = (folder / f"{name}.py", folder / name / "__init__.py")
-    return next((file for file in files if file.is_file()), None)
 
 
 def _imported(file: Path) -> set[str]:

@@ -6,7 +6,6 @@ The functions that do it are named in the sweep file (`user_code`). They run in 
 from __future__ import annotations
 
 import ast
-import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -200,8 +199,3 @@ def _tensors(found: Any) -> dict[str, torch.Tensor]:
 
 def _returned(key: str, expected: str, found: Any) -> str:
     return f"user_code.{key}: the function must return {expected}, got {show(found)}"
-
-
-def mean(values: Sequence[float]) -> float:
-    """Of one number per example."""
-    return math.fsum(values) / len(values)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -119,7 +120,7 @@ class UserCode(Trainable[UncheckedConfig]):
     ) -> dict[str, float]:
         """See the base class, and `user_code.evaluate`."""
         scores = self.examples(config, weights, split, cache)
-        return {name: models.mean(values) for name, values in scores.items()}
+        return {name: statistics.fmean(values) for name, values in scores.items()}
 
     def examples(
         self, config: UncheckedConfig, weights: Path, split: Split, cache: Path

@@ -68,19 +68,17 @@ def diagnose(
             settings = replace(settings, resources=share_cpus(settings.resources, nodes))
         placement = compute_placement(settings.resources, nodes)
         plan = _plan(spec, sampled, nodes, storage) if spec else None
-        rehearsal = rehearse(settings, placement, storage.root, _uri(spec, storage), tell)
+        uri: str | None = default_tracking_uri(storage)
+        if spec is not None:
+            is_tracked = spec.tracking.name != "none"
+            uri = tracking_uri(spec, storage.sweep(spec.name)) if is_tracked else None
+        rehearsal = rehearse(settings, placement, storage.root, uri, tell)
     rehearsal.head["ray_start_time"] = ray_start
     found = find(rehearsal, plan)
     made = record(settings, rehearsal, found, bool(os.environ.get("HF_TOKEN")))
     if rehearsal.workers:
         save_record(settings, made)
     return Diagnosis(settings, nodes, rehearsal, found, made)
-
-
-def _uri(spec: SweepSpec | None, storage: Storage) -> str | None:
-    if spec is None:
-        return default_tracking_uri(storage)
-    return None if spec.tracking.name == "none" else tracking_uri(spec, storage.sweep(spec.name))
 
 
 def _plan(

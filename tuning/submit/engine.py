@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
@@ -145,6 +146,17 @@ def answer(*command: str, needs: str, limit_s: float = _ANSWER_S) -> str:
     if done.returncode:
         raise UserError(f"{command[0]}: {first_of(done.stderr) or done.returncode}")
     return done.stdout.strip()
+
+
+def match_id(engine: str, pattern: str, job_id: str) -> re.Match[str]:
+    """The parts of an id from a file, which goes onto a command line or into an address.
+
+    Raises:
+        UserError: it is none of this engine.
+    """
+    if (found := re.fullmatch(pattern, job_id)) is None:
+        raise UserError(f"{engine}: no id of a job: {job_id}")
+    return found
 
 
 def first_of(said: str) -> str:

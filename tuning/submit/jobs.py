@@ -18,6 +18,7 @@ from tuning.controller.sweep_dir.folder import sweep_argument
 from tuning.controller.sweep_dir.identity import is_signed, sign
 from tuning.controller.sweep_dir.lock import refuse_if_driven
 from tuning.submit.engine import ENGINES, Engine, Job, engine_class, make_engine
+from tuning.submit.portable import set_options
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,7 @@ def _refuse_if_it_runs(paths: SweepPaths) -> None:
 def run_command(file: Path, overrides: Sequence[str], paths: SweepPaths) -> list[str]:
     """The command that begins or continues what a file says, in a folder."""
     where = ["--or-resume", "--name", paths.name, "--storage", str(paths.storage.root)]
-    given = [word for change in overrides for word in ("--set", change)]
-    return module_command("tuning", "run", str(file.absolute()), *where, *given)
+    return module_command("tuning", "run", str(file.absolute()), *where, *set_options(overrides))
 
 
 def own_note(paths: SweepPaths) -> Note:

@@ -10,7 +10,7 @@ from trainables.user_code.python_source.python_file import UNREAD
 from tuning.translation.script import Script
 
 
-class Arguments:
+class CallArguments:
     """The arguments of a call by name.
 
     Args:

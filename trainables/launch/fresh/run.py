@@ -50,9 +50,9 @@ from trainables.user_code.ray_train.checkpoints import (
     prepare_attempt,
     prune,
 )
-from trainables.user_code.ray_train.functions import LoopFunctions, refuse_fit
+from trainables.user_code.ray_train.functions import LoopFunctions
 from trainables.user_code.silence import SilenceWatch
-from trainables.user_code.user_trainer import own_loop, trainers_adopted
+from trainables.user_code.user_trainer import own_loop, refuse_fit, trainers_adopted
 
 if TYPE_CHECKING:
     import torch

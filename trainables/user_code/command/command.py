@@ -60,10 +60,11 @@ class Command(UserCode):
         if ARGS in named:
             return found
         unused = (name for name in flattened(config) if name not in named)
-        return found + [
-            (tuple(name.split(".")), f"reaches the program in no way; {_advice(name)}")
-            for name in unused
-        ]
+        for name in unused:
+            option = f"--{name}, '{{{name}}}', or " if can_be_placeholder(name) else ""
+            advice = f"write {option}'{{args}}' for all, or read ${variable(name)}"
+            found.append((tuple(name.split(".")), f"reaches the program in no way; {advice}"))
+        return found
 
     def setting_problems(
         self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
@@ -76,18 +77,15 @@ class Command(UserCode):
         for name, problem in argument_problems(self.command, list(names), always_true):
             section = "fixed" if name in fixed else "space"
             found.append(((section, *name.split(".")) if name else ("command",), problem))
-        if spec.cwd == "project":
-            found += [(("cwd",), problem) for problem in self._view_problems(Path(spec.storage))]
+        if spec.cwd == "project" and self.folder is None:
+            problem = "project needs a command that names a file, as [python, train.py]"
+            found.append((("cwd",), problem))
+        elif spec.cwd == "project" and self.folder is not None:
+            try:
+                check_size(self.folder, Path(spec.storage).resolve())
+            except UserError as e:
+                found.append((("cwd",), str(e)))
         return found
-
-    def _view_problems(self, storage: Path) -> Iterator[str]:
-        if self.folder is None:
-            yield "project needs a command that names a file, as [python, train.py]"
-            return
-        try:
-            check_size(self.folder, storage.resolve())
-        except UserError as e:
-            yield str(e)
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """The program gets the seed by `{seed}` or as its parameter; see the base class."""
@@ -154,8 +152,3 @@ def _same_variables(config: Mapping[str, Any]) -> Iterator[Problem]:
         if (other := taken.setdefault(variable(name), name)) != name:
             problem = f"${variable(name)} is that of {other}, too; rename one"
             yield tuple(name.split(".")), problem
-
-
-def _advice(name: str) -> str:
-    placeholder = f"write --{name}, '{{{name}}}', or " if can_be_placeholder(name) else "write "
-    return f"{placeholder}'{{args}}' for all, or read ${variable(name)}"

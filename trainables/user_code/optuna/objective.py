@@ -26,13 +26,6 @@ _PRUNED = "TrialPruned"
 """Name of the exception by which an objective ends early."""
 
 
-def is_objective(name: str) -> bool:
-    """Whether a name is of an objective: a function, or an object that is called; it is not
-    imported.
-    """
-    return read_objective(name) is not None
-
-
 class Objective(UserFunction):
     """Calls the objective, which reports intermediate values and returns the last one.
 

@@ -52,7 +52,9 @@ def _problems(project: Project, file: PythonFile, statement: ast.AST) -> Iterato
     is_main = isinstance(statement, ast.Expr) and ast.unparse(statement.value) == "main()"
     for call in _calls([statement]):
         if is_main or _searches(project, file, call, None, set()):
-            problem = f"calls {_shown(call.func)}() when a worker imports the file"
+            name = file.name(call.func)
+            shown = name.rpartition(".")[2] if name.startswith(".") else ast.unparse(call.func)
+            problem = f"calls {shown}() when a worker imports the file"
             yield f"{file.path}:{call.lineno}: {problem}; put it under if __name__ == '__main__':"
 
 
@@ -126,9 +128,3 @@ def _maker(receiver: ast.expr, file: PythonFile) -> str:
             made.append(node.value)
     calls = [node for node in made if isinstance(node, ast.Call)]
     return file.name(calls[-1].func) if calls else ""
-
-
-def _shown(function: ast.expr) -> str:
-    text = ast.unparse(function)
-    plain = all(isinstance(n, ast.Name | ast.Attribute | ast.Load) for n in ast.walk(function))
-    return text if plain else text.rpartition(".")[2]
