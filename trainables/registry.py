@@ -18,7 +18,7 @@ from trainables.user_code import loader
 from trainables.user_code.command.command import Command
 from trainables.user_code.external import External
 from trainables.user_code.frames import note_user_lines, user_lines
-from trainables.user_code.optuna.objective import Objective
+from trainables.user_code.optuna.objective import OptunaObjective
 from trainables.user_code.optuna.source import read_objective
 from trainables.user_code.ray_code import is_tune_function, tune_class_methods
 from trainables.user_code.ray_tune.trainables import TuneClass, TuneFunction
@@ -121,7 +121,7 @@ def _user_code(name: str) -> Trainable[Any]:
 
 def _user_function(name: str) -> UserFunction:
     if read_objective(name) is not None:
-        return Objective(name)
+        return OptunaObjective(name)
     return TuneFunction(name) if is_tune_function(name) else UserLoop(name)
 
 

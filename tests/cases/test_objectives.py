@@ -15,7 +15,7 @@ from tests.tuning.simulate import make_spec
 from trainables.job import Answer, Pruned
 from trainables.launch.broker.events import Ended, RankOutcome, merge_outcomes
 from trainables.registry import resolve
-from trainables.user_code.optuna.objective import Objective
+from trainables.user_code.optuna.objective import OptunaObjective
 from trainables.user_code.optuna.sweep_trial import MEMBERS, SweepTrial
 
 LOSS, TWO = (Goal("loss", "min"),), (Goal("loss", "min"), Goal("size", "max"))
@@ -141,7 +141,7 @@ def test_whatever_asks_for_suggestions_is_an_objective(kind: str, tmp_path: Path
     script = tmp_path / f"{kind}.py"
     script.write_text(OBJECTIVES[kind])
     found = resolve(f"{script}:objective")
-    assert isinstance(found, Objective)
+    assert isinstance(found, OptunaObjective)
     (problem,) = found.config_problems({"y": 1}, files=True)
     assert "asks for 'x'" in problem[1]
 

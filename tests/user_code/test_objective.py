@@ -15,7 +15,7 @@ from tests.user_code.conftest import PROGRAMS
 from tests.user_code.programs.optuna_objective import objective
 from trainables.job import Answer
 from trainables.registry import resolve
-from trainables.user_code.optuna.objective import Objective
+from trainables.user_code.optuna.objective import OptunaObjective
 from trainables.user_code.user_loop import UserLoop
 
 SCRIPT = PROGRAMS / "optuna_objective.py"
@@ -30,7 +30,7 @@ def run(folder: Path, function: str = "objective", **options: Any) -> RecordingC
 
 
 def test_objective_is_known_by_its_suggestions(tmp_path: Path) -> None:
-    assert isinstance(resolve(f"{SCRIPT}:objective"), Objective)
+    assert isinstance(resolve(f"{SCRIPT}:objective"), OptunaObjective)
     (tmp_path / "loop.py").write_text("def loop(config):\n    other.suggest_float('x', 0, 1)\n")
     assert isinstance(resolve(f"{tmp_path / 'loop.py'}:loop"), UserLoop)
 

@@ -20,11 +20,11 @@ _NO_FILE = re.compile(r"No such file or directory: '(?!/|\w+://)[^']")
 def note_folder(error: BaseException) -> None:
     """Add the working directory to an exception about a relative path, as a note."""
     known = any(note.startswith(_FOLDER) for note in getattr(error, "__notes__", ()))
-    if searched(str(error), Path()) and not known:
+    if missing_file_hint(str(error), Path()) and not known:
         error.add_note(f"{_FOLDER}{os.getcwd()}")
 
 
-def searched(message: str, folder: Path | str) -> str:
+def missing_file_hint(message: str, folder: Path | str) -> str:
     """What follows the message of an error about a file that is not there: where it was looked for.
 
     Args:
@@ -62,7 +62,7 @@ def user_lines(error: BaseException) -> str:
     notes = getattr(error, "__notes__", ())
     lines = [n.removeprefix(_NOTE) for n in notes if n.startswith(_NOTE)]
     folders = [n.removeprefix(_FOLDER) for n in notes if n.startswith(_FOLDER)]
-    place = searched(str(error), folders[0]) if folders else ""
+    place = missing_file_hint(str(error), folders[0]) if folders else ""
     return f"{place} ({lines[-1]})" if lines else place
 
 

@@ -98,7 +98,7 @@ def searches_at_import(name: str) -> list[str]:
     return import_problems(find(name), root_of(name))
 
 
-def imported(name: str, files: Iterable[str]) -> list[ModuleType]:
+def user_modules(name: str, files: Iterable[str]) -> list[ModuleType]:
     """The modules of this process that are files of the user's, relative to `root_of(name)`."""
     own = {str(root_of(name) / file) for file in files}
     return [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) in own]

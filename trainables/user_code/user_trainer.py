@@ -51,7 +51,7 @@ def refuse_fit() -> Iterator[None]:
 
 
 @contextmanager
-def trainers_adopted(
+def adopt_trainers(
     worker: Callable[..., None],
     task: dict[str, Any],
     run: RunConfig,

@@ -20,7 +20,8 @@ from tuning.controller.ray_tune.messages import ray_messages_to
 from tuning.controller.resources.placement import Node, compute_placement, worker_slots
 from tuning.controller.tracking.observer import default_tracking_uri, tracking_uri
 from tuning.doctor.findings import Finding, Plan, find
-from tuning.doctor.head import Rehearsal, rehearse, save_record
+from tuning.doctor.head import rehearse, save_record
+from tuning.doctor.launch import Rehearsal
 from tuning.doctor.settings import Settings, make_settings, read_environment, share_cpus
 from tuning.doctor.summary import record
 

@@ -5,10 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +13,8 @@ from results.storage.atomic import free_bytes, write_atomic
 from results.storage.probe import check_storage
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
-from tuning.doctor.settings import Measured, RehearsalTask, Settings
+from tuning.doctor.launch import Rehearsal, run_workers
+from tuning.doctor.settings import RehearsalTask, Settings
 
 if TYPE_CHECKING:
     from tuning.controller.resources.placement import Placement
@@ -26,41 +24,6 @@ START_TIMEOUT_S = 600.0
 _SAMPLE_ROWS = 200
 RECORD = "rehearsal.json"
 """Beside the average: what `--json` prints."""
-
-
-@dataclass
-class Rehearsal:
-    """Everything that was measured.
-
-    Attributes:
-        expected: number of workers.
-        head: seconds of each phase of the head, and sizes.
-        workers: measurements of each worker that began, by rank.
-        problems: what failed on the head, by its phase.
-        failure: why the workers ended early.
-    """
-
-    expected: int
-    head: dict[str, float] = field(default_factory=dict)
-    workers: list[Measured] = field(default_factory=list)
-    problems: dict[str, str] = field(default_factory=dict)
-    failure: str | None = None
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Take the time of a phase; what a user can repair is a problem, not an exception."""
-        with self.timed(name):
-            try:
-                yield
-            except (UserError, OSError) as e:
-                self.problems[name] = redact(str(e).partition("\n")[0])
-
-    @contextmanager
-    def timed(self, name: str) -> Iterator[None]:
-        """Take the time of a phase."""
-        begun = time.monotonic()
-        yield
-        self.head[f"{name}_time"] = time.monotonic() - begun
 
 
 def rehearse(
@@ -116,7 +79,6 @@ def _launch(
 ) -> None:
     """Run the workers, whose checkpoints replace those of the rehearsal before."""
     from trainables.launch.ray_train import WorkerGroupSpec
-    from tuning.doctor.launch import run_workers
 
     shutil.rmtree(settings.worker_checkpoints, ignore_errors=True)
     settings.worker_checkpoints.mkdir(parents=True)

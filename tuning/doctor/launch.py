@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from search_spaces.errors import UserError
+from search_spaces.redaction import redact
 
 if TYPE_CHECKING:
     from trainables.launch.ray_train import WorkerGroupSpec
-    from tuning.doctor.head import Rehearsal
     from tuning.doctor.settings import Measured, RehearsalTask
 
 _POLL_S, STALL_S = 0.5, 300.0
@@ -29,6 +33,41 @@ class Collector:
     def read(self) -> dict[int, Measured]:
         """The measurements of the workers that have begun, by rank."""
         return self._workers
+
+
+@dataclass
+class Rehearsal:
+    """Everything that was measured.
+
+    Attributes:
+        expected: number of workers.
+        head: seconds of each phase of the head, and sizes.
+        workers: measurements of each worker that began, by rank.
+        problems: what failed on the head, by its phase.
+        failure: why the workers ended early.
+    """
+
+    expected: int
+    head: dict[str, float] = field(default_factory=dict)
+    workers: list[Measured] = field(default_factory=list)
+    problems: dict[str, str] = field(default_factory=dict)
+    failure: str | None = None
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Take the time of a phase; what a user can repair is a problem, not an exception."""
+        with self.timed(name):
+            try:
+                yield
+            except (UserError, OSError) as e:
+                self.problems[name] = redact(str(e).partition("\n")[0])
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Take the time of a phase."""
+        begun = time.monotonic()
+        yield
+        self.head[f"{name}_time"] = time.monotonic() - begun
 
 
 def run_workers(

@@ -144,7 +144,7 @@ def answer(*command: str, needs: str, limit_s: float = _ANSWER_S) -> str:
     """
     done = ask(*command, needs=needs, limit_s=limit_s)
     if done.returncode:
-        raise UserError(f"{command[0]}: {first_of(done.stderr) or done.returncode}")
+        raise UserError(f"{command[0]}: {error_line(done.stderr) or done.returncode}")
     return done.stdout.strip()
 
 
@@ -159,7 +159,7 @@ def match_id(engine: str, pattern: str, job_id: str) -> re.Match[str]:
     return found
 
 
-def first_of(said: str) -> str:
+def error_line(said: str) -> str:
     """The errors that a program prints, in a line: the first two, and how many follow."""
     lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
     more = f" (and {len(lines) - 2} lines more)" if len(lines) > 2 else ""

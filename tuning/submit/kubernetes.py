@@ -9,7 +9,7 @@ from typing import Any
 from results.storage.folder import write_folder
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
-from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, first_of, match_id
+from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, error_line, match_id
 from tuning.submit.manifests import cluster_name, render_k8s
 
 _NEEDS = "install it, 1.21 or newer, and name the cluster in ~/.kube/config"
@@ -78,7 +78,7 @@ class Kubernetes(Engine):
             return found
         if "(NotFound)" in done.stderr:
             return None
-        raise UserError(f"kubectl: {first_of(done.stderr)}")
+        raise UserError(f"kubectl: {error_line(done.stderr)}")
 
     def _head(self, job_id: str, cluster: str | None) -> tuple[str, str, str] | None:
         """Arguments that name the pod of a cluster's head."""

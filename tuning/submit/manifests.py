@@ -98,7 +98,7 @@ def command_of(loaded: LoadedSweep) -> list[str]:
 
 def variables(spec: SweepSpec) -> list[str]:
     """Names of the variables that the sweep file reads from the environment."""
-    values: list[Any] = [reduce(getattr, path, spec) for path in ENV_FIELDS - _OWN]  # type: ignore[arg-type]
+    values: list[Any] = [reduce(getattr, path, spec) for path in ENV_FIELDS - _OWN]
     return sorted({name for value in values for name in references(original(value) or "")})
 
 

@@ -12,7 +12,7 @@ from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
 from tuning.controller.ray_tune.processes import RayStartError
-from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, first_of, match_id
+from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, error_line, match_id
 from tuning.submit.portable import require_clusters
 
 _NEEDS = "run this where Slurm's programs are: on a login node"
@@ -96,7 +96,7 @@ class Slurm(Engine):
         asked = ("squeue", f"--jobs={_number(job_id)}", "--states=all", "-h", "-o", "%T %r")
         done = ask(*asked, needs=_NEEDS)
         if done.returncode and "Invalid job id" not in done.stderr:
-            raise UserError(f"squeue: {first_of(done.stderr)}")
+            raise UserError(f"squeue: {error_line(done.stderr)}")
         word, _, reason = done.stdout.strip().partition(" ")
         if done.returncode or word in ("", *_OVER):
             return JobState.ended()

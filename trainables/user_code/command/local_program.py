@@ -53,7 +53,7 @@ class ProgramState:
     preempted: bool = field(default_factory=preemption_requested)
 
 
-def by_own_name(checkpoint: Path, temporary: Path) -> Path:
+def link_by_name(checkpoint: Path, temporary: Path) -> Path:
     """A link to a checkpoint that has the name that the program gave it, alone in its folder.
 
     Libraries find their checkpoints by name (`checkpoint-500`, `epoch_2`), and read the place of

@@ -22,7 +22,7 @@ from trainables.user_code.command.local_program import (
     LocalProgram,
     NoProgram,
     ProgramState,
-    by_own_name,
+    link_by_name,
 )
 from trainables.user_code.command.program import CommandError
 from trainables.user_code.command.project_view import changed_files, make_view
@@ -51,7 +51,7 @@ def train(command: Sequence[str], worker: Worker, project: Path | None) -> None:
     with temporary_folder() as temporary:
         local = NoProgram()
         if local_rank == 0:
-            checkpoint = by_own_name(found.folder, temporary) if found else None
+            checkpoint = link_by_name(found.folder, temporary) if found else None
             env = environment(worker.job, node, temporary, checkpoint)
             argv = arguments(command, worker.job, node)
             local = LocalProgram(worker, argv, env, temporary, found.step if found else None)

@@ -26,7 +26,7 @@ _PRUNED = "TrialPruned"
 """Name of the exception by which an objective ends early."""
 
 
-class Objective(UserFunction):
+class OptunaObjective(UserFunction):
     """Calls the objective, which reports intermediate values and returns the last one.
 
     It saves no checkpoints, so a new attempt begins again.
