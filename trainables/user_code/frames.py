@@ -50,8 +50,7 @@ def note_user_lines(error: BaseException) -> None:
     own = [(file, line) for file, line in found if _is_own(file)]
     if own:
         root = own[0][0].parent
-        shown = (f.relative_to(root) if f.is_relative_to(root) else f for f, _ in own[-_MOST:])
-        lines = (f"{file}:{n}" for file, (_, n) in zip(shown, own[-_MOST:], strict=True))
+        lines = (f"{file}:{number}".removeprefix(f"{root}/") for file, number in own[-_MOST:])
         error.add_note(_NOTE + ", ".join(lines))
 
 

@@ -70,7 +70,7 @@ class Draft:
 
     def set_mode(self, line: int | None, text: str, goal: object) -> None:
         """Set `mode` by a goal, such as `minimize`, which is at a part of the source."""
-        if (mode := _MODES.get(str(goal).lower())) is None:
+        if (mode := _MODES.get(str(goal))) is None:
             self.open(line, text, "mode")
         else:
             self.set("mode", mode)

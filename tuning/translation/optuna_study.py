@@ -111,7 +111,7 @@ class _Study:
         name = self._script.name(node) if isinstance(node, ast.Attribute) else ""
         direction = name.rpartition(".")[2] if "StudyDirection." in name else ""
         text = f"the direction of the study ({ast.unparse(node) if node else 'unknown'})"
-        goal = direction or self._script.literal(node)
+        goal = direction.lower() or self._script.literal(node)
         self._draft.set_mode(self._given.line, text, goal)
 
     def _sampler(self) -> None:

@@ -156,6 +156,5 @@ def _node(worker: Worker) -> tuple[ProgramNode, int]:
     # Ray Train and torchrun give their workers the address of rank 0
     address = os.environ["MASTER_ADDR"] if len(hosts) > 1 else "127.0.0.1"
     number = hosts.index(places[worker.rank][0])
-    return ProgramNode(number, len(hosts), len(mine), address, places[0][1]), mine.index(
-        worker.rank
-    )
+    node = ProgramNode(number, len(hosts), len(mine), address, places[0][1])
+    return node, mine.index(worker.rank)

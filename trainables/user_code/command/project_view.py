@@ -36,17 +36,20 @@ def make_view(project: Path, work: Path) -> dict[Path, int]:
     linked = {}
     for path in [*_entries(project, work)]:
         target = work / path.relative_to(project)
-        if os.path.lexists(target):
-            pass
-        elif path.is_dir() and not path.is_symlink():
-            target.mkdir()
-        elif _is_copied(path):
-            shutil.copy(path, target)
-        else:
-            target.symlink_to(path.resolve())
+        if not os.path.lexists(target):
+            _add(path, target)
         if target.is_symlink() and path.is_file():
             linked[path] = path.stat().st_mtime_ns
     return linked
+
+
+def _add(path: Path, target: Path) -> None:
+    if path.is_dir() and not path.is_symlink():
+        target.mkdir()
+    elif _is_copied(path):
+        shutil.copy(path, target)
+    else:
+        target.symlink_to(path.resolve())
 
 
 def changed_files(linked: dict[Path, int]) -> list[Path]:
