@@ -104,15 +104,13 @@ class PythonFile:
 
     def definition(self, node: ast.expr | None) -> _Definition | None:
         """The function or class of the file that a name stands for."""
-        found = self._binding(node)[1] if isinstance(node, ast.Name) else []
-        is_one = len(found) == 1 and isinstance(found[0], _Definition)
-        return found[0] if is_one else None  # type: ignore[return-value]  # as is_one says
+        found = self._only_binding(node)
+        return found if isinstance(found, _Definition) else None
 
     def import_of(self, node: ast.expr | None) -> str:
         """The full name of what a name is imported as; empty if it is bound in another way."""
-        found = self._binding(node)[1] if isinstance(node, ast.Name) else []
-        is_one = len(found) == 1 and isinstance(found[0], ast.Import | ast.ImportFrom)
-        return self.name(node) if is_one and node is not None else ""
+        found = self._only_binding(node)
+        return self.name(node) if node and isinstance(found, ast.Import | ast.ImportFrom) else ""
 
     def value(self, node: ast.expr | None) -> ast.expr | None:
         """What a name stands for; the name itself if that is not certain."""
@@ -192,11 +190,16 @@ class PythonFile:
             scope = self._scope(scope)
         return scope, self._bindings.get((scope, node.id), [])
 
+    def _only_binding(self, node: ast.expr | None) -> ast.AST | None:
+        """Where a name is bound, if only there."""
+        found = self._binding(node)[1] if isinstance(node, ast.Name) else []
+        return found[0] if len(found) == 1 else None
+
     def _bound(self, node: ast.Name) -> ast.expr | None:
         """The expression to which a name is bound, if only to that one."""
-        found = self._binding(node)[1]
-        statement = self.parents[found[0]] if len(found) == 1 else None
-        is_simple = isinstance(statement, ast.Assign) and found[0] in statement.targets
+        found = self._only_binding(node)
+        statement = self.parents[found] if found else None
+        is_simple = isinstance(statement, ast.Assign) and found in statement.targets
         if (is_simple or isinstance(statement, ast.AnnAssign)) and self.is_certain(statement):
             return statement.value  # type: ignore[union-attr,no-any-return]  # one of the two
         return None
