@@ -17,8 +17,9 @@ from trainables.user_code import loader
 from trainables.user_code.command.command import Command
 from trainables.user_code.external import External
 from trainables.user_code.frames import note_user_lines, user_lines
-from trainables.user_code.optuna.objective import Objective, is_objective
-from trainables.user_code.ray_tune.source import is_tune_function, tune_class_methods
+from trainables.user_code.optuna.objective import OptunaObjective
+from trainables.user_code.optuna.source import read_objective
+from trainables.user_code.ray_code import is_tune_function, tune_class_methods
 from trainables.user_code.ray_tune.trainables import TuneClass, TuneFunction
 from trainables.user_code.user_loop import UserFunction, UserLoop
 
@@ -118,8 +119,8 @@ def _user_code(name: str) -> Trainable[Any]:
 
 
 def _user_function(name: str) -> UserFunction:
-    if is_objective(name):
-        return Objective(name)
+    if read_objective(name) is not None:
+        return OptunaObjective(name)
     return TuneFunction(name) if is_tune_function(name) else UserLoop(name)
 
 

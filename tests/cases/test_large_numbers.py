@@ -6,7 +6,9 @@ import math
 from fractions import Fraction
 from pathlib import Path
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +28,23 @@ from tuning.search.importance import with_importances
 
 HUGE = (1.7e308, 0.5, -1.7e308, 1e308, 2e-300, 9e307, 1e155, -1e160)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+
+
+def test_numbers_of_any_kind_are_kept_and_nested_ones_are_flattened() -> None:
+    reported = {
+        "loss": np.float32(0.5),
+        "eval": {"accuracy": torch.tensor(0.25), "by_class": {"cat": np.int64(3)}},
+        "note": "text",
+        "many": [1, 2],
+    }
+    numbers = flat_numbers(reported, "loss")
+    assert numbers == {"loss": 0.5, "eval/accuracy": 0.25, "eval/by_class/cat": 3.0}
+    assert {type(value) for value in numbers.values()} == {float}
+
+
+def test_metric_of_the_sweep_must_be_a_number() -> None:
+    with pytest.raises(TypeError, match="metric eval/loss is 'low'"):
+        flat_numbers({"eval": {"loss": "low"}}, "eval/loss")
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,18 @@ import numpy as np
 import optuna
 import pytest
 
+from search_spaces.errors import UserError
 from search_spaces.spec.select import Objective as Goal
 from tests.trainables.local import RecordingChannel, make_worker, run_trial
 from tests.tuning.simulate import make_spec
+from tests.user_code.conftest import PROGRAMS
+from tests.user_code.programs.optuna_objective import objective
 from trainables.job import Answer, Pruned
 from trainables.launch.broker.events import Ended, RankOutcome, merge_outcomes
 from trainables.registry import resolve
-from trainables.user_code.optuna.objective import Objective
+from trainables.user_code.optuna.objective import OptunaObjective
 from trainables.user_code.optuna.sweep_trial import MEMBERS, SweepTrial
+from trainables.user_code.user_loop import UserLoop
 
 LOSS, TWO = (Goal("loss", "min"),), (Goal("loss", "min"), Goal("size", "max"))
 
@@ -141,7 +145,7 @@ def test_whatever_asks_for_suggestions_is_an_objective(kind: str, tmp_path: Path
     script = tmp_path / f"{kind}.py"
     script.write_text(OBJECTIVES[kind])
     found = resolve(f"{script}:objective")
-    assert isinstance(found, Objective)
+    assert isinstance(found, OptunaObjective)
     (problem,) = found.config_problems({"y": 1}, files=True)
     assert "asks for 'x'" in problem[1]
 
@@ -192,5 +196,55 @@ def test_names_of_branches_are_not_required(tmp_path: Path) -> None:
         "        return c\n"
         "    return trial.suggest_float('b', 0, 1)\n"
     )
-    found = resolve(f"{script}:objective").config_problems({}, files=True)
-    assert [text.partition("asks for ")[2][:6] for _, text in found] == ["'kind'"]
+    trainable = resolve(f"{script}:objective")
+    found = trainable.config_problems({}, files=True)
+    assert [trainable.worker_problems({}, [n])[:1] == [] for n in (1, 2)] == [True, False]
+    assert [text.partition(", which")[0] for _, text in found] == ["script.py:2: asks for 'kind'"]
+
+
+SCRIPT = PROGRAMS / "optuna_objective.py"
+CONFIG: dict[str, Any] = {"rate": 0.1, "kind": "momentum", "steps": 4}
+
+
+def run_script(folder: Path, function: str = "objective", **options: Any) -> RecordingChannel:
+    config = {**CONFIG, **options.pop("config", {})}
+    return run_trial(folder, f"{SCRIPT}:{function}", config, objectives=LOSS, **options)
+
+
+def test_use_of_something_else_makes_no_objective(tmp_path: Path) -> None:
+    (tmp_path / "loop.py").write_text("def loop(config):\n    other.suggest_float('x', 0, 1)\n")
+    assert isinstance(resolve(f"{tmp_path / 'loop.py'}:loop"), UserLoop)
+
+
+def test_values_are_those_that_optuna_gets(tmp_path: Path) -> None:
+    curve = run_script(tmp_path / "t").curve
+    fixed = optuna.trial.FixedTrial(CONFIG)
+    assert curve[3]["loss"] == objective(fixed)
+    assert list(curve) == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("function", ["objective", "unprunable"])
+def test_stopped_objective_ends_whether_it_asks_or_not(function: str, tmp_path: Path) -> None:
+    stop = RecordingChannel({1: Answer.STOP})
+    assert list(run_script(tmp_path / "t", function, channel=stop).curve) == [0, 1]
+
+
+WRONG = {
+    "range": ("objective", {"rate": 2.0}, "rate: the objective asks for a value from 0.001 to 1.0"),
+    "text": ("objective", {"rate": "x"}, "rate: the objective asks for a number, got 'x'"),
+    "whole": ("objective", {"steps": 1.5}, "steps: the objective asks for a whole number, got 1.5"),
+    "choice": ("objective", {"kind": "none"}, "kind: the objective takes 'plain', 'momentum', got"),
+    "two": ("pair", {}, "the objective returned 2 values, and the sweep has 1"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_space_that_does_not_fit_is_one_line(name: str, tmp_path: Path) -> None:
+    function, config, message = WRONG[name]
+    with pytest.raises(UserError, match=message):
+        run_script(tmp_path / "t", function, config=config)
+
+
+def test_missing_parameter_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"asks for 'rate', which neither .* \(did you mean 'rat'"):
+        run_trial(tmp_path / "t", f"{SCRIPT}:objective", {"rat": 1.0})

@@ -38,6 +38,23 @@ def test_steps_increase_and_reach_the_clock_whatever_its_fractions(clocks: list[
     assert all(step >= int(c) for step, c in zip(found, clocks, strict=True))  # type: ignore[operator]
 
 
+def test_epochs_from_zero_are_counted_from_one_in_every_attempt(tmp_path: Path) -> None:
+    first = StepCounter(make_job(tmp_path, **LOSS), None)
+    assert [first.number({"epoch": e}) for e in (0.0, 1.0)] == [
+        (1, {"epoch": 1.0}),
+        (2, {"epoch": 2.0}),
+    ]
+    resumed = StepCounter(make_job(tmp_path, **LOSS), 2)
+    assert resumed.number({"epoch": 2.0, "loss": 1.0}) == (3, {"epoch": 3.0, "loss": 1.0})
+
+
+def test_other_loops_keep_their_steps(tmp_path: Path) -> None:
+    assert StepCounter(make_job(tmp_path, **LOSS), 4).number({"loss": 1.0}) == (5, {"loss": 1.0})
+    named = StepCounter(make_job(tmp_path, **LOSS), None)
+    assert named.number({"epoch": 2.5}) == (2, {"epoch": 2.5})
+    assert named.number({"loss": 1.0}, 1000) == (1000, {"loss": 1.0})
+
+
 def test_report_of_an_earlier_time_does_not_count_and_is_named(tmp_path: Path) -> None:
     epochs = [{"epoch": e, "loss": 1.0} for e in (1.0, 2.0, 1.5, 3.0)]
     assert steps_of(tmp_path, epochs) == [1, 2, None, 3]

@@ -23,7 +23,7 @@ from tests.trainables.local import RecordingChannel, run_trial
 from trainables.base import Split
 from trainables.job import Answer
 from trainables.registry import TRAINABLES, resolve
-from trainables.user_code.ray_train.source import builds_trainer
+from trainables.user_code.ray_code import builds_trainer
 from trainables.user_code.user_loop import UserLoop
 from tuning.cli.app import make_app
 from tuning.controller.preflight.checks import preflight

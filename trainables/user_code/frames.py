@@ -20,11 +20,11 @@ _NO_FILE = re.compile(r"No such file or directory: '(?!/|\w+://)[^']")
 def note_folder(error: BaseException) -> None:
     """Add the working directory to an exception about a relative path, as a note."""
     known = any(note.startswith(_FOLDER) for note in getattr(error, "__notes__", ()))
-    if searched(str(error), Path()) and not known:
+    if missing_file_hint(str(error), Path()) and not known:
         error.add_note(f"{_FOLDER}{os.getcwd()}")
 
 
-def searched(message: str, folder: Path | str) -> str:
+def missing_file_hint(message: str, folder: Path | str) -> str:
     """What follows the message of an error about a file that is not there: where it was looked for.
 
     Args:
@@ -50,7 +50,8 @@ def note_user_lines(error: BaseException) -> None:
     own = [(file, line) for file, line in found if _is_own(file)]
     if own:
         root = own[0][0].parent
-        error.add_note(_NOTE + ", ".join(f"{_below(f, root)}:{n}" for f, n in own[-_MOST:]))
+        lines = (f"{file}:{number}".removeprefix(f"{root}/") for file, number in own[-_MOST:])
+        error.add_note(_NOTE + ", ".join(lines))
 
 
 def user_lines(error: BaseException) -> str:
@@ -60,14 +61,10 @@ def user_lines(error: BaseException) -> str:
     notes = getattr(error, "__notes__", ())
     lines = [n.removeprefix(_NOTE) for n in notes if n.startswith(_NOTE)]
     folders = [n.removeprefix(_FOLDER) for n in notes if n.startswith(_FOLDER)]
-    place = searched(str(error), folders[0]) if folders else ""
+    place = missing_file_hint(str(error), folders[0]) if folders else ""
     return f"{place} ({lines[-1]})" if lines else place
 
 
 def _is_own(file: Path) -> bool:
     installed = {"site-packages", "dist-packages"} & set(file.parts)
     return file.is_absolute() and not installed and not file.is_relative_to(_STANDARD_LIBRARY)
-
-
-def _below(file: Path, root: Path) -> Path:
-    return file.relative_to(root) if file.is_relative_to(root) else file

@@ -11,7 +11,7 @@ import hashlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -20,9 +20,9 @@ from typing import Any
 
 from results.own_program import PACKAGES, PROGRAM, standard_library
 from search_spaces.errors import UserError, suggest
-from trainables.runtime.source import package_root, source_digests
-from trainables.user_code.searches import import_problems
-from trainables.user_code.syntax import top_level
+from trainables.runtime.source import module_files, package_root, source_digests
+from trainables.user_code.python_source.python_file import PythonFile, read_file
+from trainables.user_code.python_source.searches import import_problems
 
 Loop = Callable[..., Any]
 _TAKEN = PACKAGES | sys.stdlib_module_names
@@ -44,17 +44,13 @@ def locate(name: str) -> tuple[Path, bool]:
     Raises:
         UserError: the file, the module or the function is not there.
     """
-    target = name.rpartition(":")[2]
-    path, tree = parse(name)
-    _refuse_other_modules(name, path)
-    defined = list(top_level(tree))
-    names = [name for node in defined for name in _bound(node)]
-    if target not in names:
-        functions = [n.name for n in defined if isinstance(n, ast.FunctionDef)] or names
-        raise UserError(
-            f"trainable {name}: {path} has no function '{target}'{suggest(target, functions)}"
-        )
-    return path, any(isinstance(n, ast.ClassDef) and n.name == target for n in defined)
+    target, file = name.rpartition(":")[2], read(name)
+    _refuse_other_modules(name, file.path)
+    if target not in file.names:
+        functions = [n.name for n in file.statements if isinstance(n, ast.FunctionDef)]
+        hint = suggest(target, functions or file.names)
+        raise UserError(f"trainable {name}: {file.path} has no function '{target}'{hint}")
+    return file.path, any(node.name == target for node in file.classes)
 
 
 def canonical(name: str) -> str:
@@ -102,14 +98,14 @@ def searches_at_import(name: str) -> list[str]:
     return import_problems(find(name), root_of(name))
 
 
-def imported(name: str, files: Iterable[str]) -> list[ModuleType]:
+def user_modules(name: str, files: Iterable[str]) -> list[ModuleType]:
     """The modules of this process that are files of the user's, relative to `root_of(name)`."""
     own = {str(root_of(name) / file) for file in files}
     return [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) in own]
 
 
-def parse(name: str) -> tuple[Path, ast.Module]:
-    """The source file of a name, and its syntax tree.
+def read(name: str) -> PythonFile:
+    """The source file of a name.
 
     Raises:
         UserError: the file or the module is not there, or has a syntax error.
@@ -117,9 +113,15 @@ def parse(name: str) -> tuple[Path, ast.Module]:
     where = name.rpartition(":")[0]
     path = _script(where) if _is_script(where) else _module_file(where)
     try:
-        return path, ast.parse(path.read_bytes(), filename=str(path))
+        return read_file(path)
     except SyntaxError as e:
         raise UserError(f"trainable {name}: {path}:{e.lineno}: {e.msg}") from e
+
+
+def function(name: str) -> tuple[PythonFile, ast.FunctionDef | None]:
+    """The source file of a name, and the function if the file defines it."""
+    file = read(name)
+    return file, file.function(name.rpartition(":")[2])
 
 
 def _is_script(where: str) -> bool:
@@ -159,16 +161,6 @@ def _installed(name: str) -> ModuleSpec | None:
         return None
 
 
-def _bound(node: ast.stmt) -> Iterator[str]:
-    """Names that a statement binds."""
-    if isinstance(node, ast.FunctionDef | ast.ClassDef):
-        yield node.name
-    elif isinstance(node, ast.Import | ast.ImportFrom):
-        yield from (alias.asname or alias.name for alias in node.names)
-    elif isinstance(node, ast.Assign):
-        yield from (t.id for t in node.targets if isinstance(t, ast.Name))
-
-
 def _import_script(path: Path) -> Any:
     name = f"_loop_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
     if name in sys.modules:
@@ -204,8 +196,8 @@ def _refuse_other_modules(name: str, path: Path) -> None:
     root = _root(where, path)
     folder = root if _is_script(where) or path == root / f"{where}.py" else root.parent
     beside = _TAKEN & {entry.removesuffix(".py") for entry in os.listdir(folder)}
-    hidden = {n: file for n in beside if (file := _module_in(folder, n)) and folder != PROGRAM}
-    if not hidden:
+    hidden = {n: found[0] for n in beside if (found := module_files(n, folder, relative=True))}
+    if not hidden or folder == PROGRAM:
         return
     imported = dict.fromkeys([] if _is_script(where) else [where.partition(".")[0]], path)
     for file in [path, *(root / file for file in source_digests(path, root))]:
@@ -219,19 +211,9 @@ def _refuse_other_modules(name: str, path: Path) -> None:
         )
 
 
-def _module_in(folder: Path, name: str) -> Path | None:
-    files = (folder / f"{name}.py", folder / name / "__init__.py")
-    return next((file for file in files if file.is_file()), None)
-
-
-def _imported(file: Path) -> Iterator[str]:
+def _imported(file: Path) -> set[str]:
     """The first names of the modules that a file imports, wherever in it."""
     try:
-        tree = ast.parse(file.read_bytes())
+        return {name.partition(".")[0] for name in read_file(file).imported}
     except (SyntaxError, ValueError):  # perhaps for another version of Python
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
+        return set()

@@ -66,7 +66,9 @@ class StepCounter:
         self._is_first, self._lacks_metric = True, False
         self._step, self._clock = -1, -math.inf
         if begin is not None:
-            self._step, self._clock = begin, self._clock_at(begin)
+            found = [r for r in read_reports(job.paths, begin) if r.step == begin]
+            clock = found[-1].metrics.get(self._time_attr) if found else None
+            self._step, self._clock = begin, -math.inf if clock is None else clock
 
     @property
     def last(self) -> int:
@@ -121,11 +123,6 @@ class StepCounter:
             self._marker.parent.mkdir(parents=True, exist_ok=True)
             self._marker.touch()
         return {**numbers, self._time_attr: clock + self._from_zero}
-
-    def _clock_at(self, step: int) -> float:
-        """The recorded `time_attr` of a step."""
-        found = [r for r in read_reports(self._job.paths, step) if r.step == step]
-        return found[-1].metrics.get(self._time_attr, -math.inf) if found else -math.inf
 
     def _warn(self, numbers: Mapping[str, float], step: int | None) -> None:
         now = f"step {step} after {self._step}"

@@ -6,7 +6,6 @@ The functions that do it are named in the sweep file (`user_code`). They run in 
 from __future__ import annotations
 
 import ast
-import math
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -38,17 +37,16 @@ def function_problems(functions: UserCodeSpec) -> Iterator[Problem]:
     """Functions that are not there, or take other arguments; nothing is imported."""
     for key, name in functions.named.items():
         try:
-            path, tree = loader.locate(name)[0], loader.parse(name)[1]
+            path = loader.find(name)
         except UserError as e:
             yield ("user_code", key), str(e).removeprefix("trainable ")
             continue
-        target = name.rpartition(":")[2]
         for problem in loader.searches_at_import(name):
             yield ("user_code", key), problem
-        for node in (n for n in tree.body if isinstance(n, ast.FunctionDef)):
-            if node.name == target and not _accepts(node.args, len(ARGUMENTS[key])):
-                call = f"is called with ({', '.join(ARGUMENTS[key])})"
-                yield ("user_code", key), f"{path}:{node.lineno}: {target}() {call}"
+        _, node = loader.function(name)
+        if node is not None and not _accepts(node.args, len(ARGUMENTS[key])):
+            call = f"is called with ({', '.join(ARGUMENTS[key])})"
+            yield ("user_code", key), f"{path}:{node.lineno}: {node.name}() {call}"
 
 
 def _accepts(args: ast.arguments, count: int) -> bool:
@@ -201,8 +199,3 @@ def _tensors(found: Any) -> dict[str, torch.Tensor]:
 
 def _returned(key: str, expected: str, found: Any) -> str:
     return f"user_code.{key}: the function must return {expected}, got {show(found)}"
-
-
-def mean(values: Sequence[float]) -> float:
-    """Of one number per example."""
-    return math.fsum(values) / len(values)

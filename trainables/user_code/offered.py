@@ -5,6 +5,10 @@ Names are those of calls, of environment variables and of keys of the sweep file
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from search_spaces.spec.sweep import SweepSpec
+
 CONTEXT = "ray.tune.get_context()"
 _SEARCH = "is a search of its own; name the function or class that it tunes"
 _SAVES = "decides itself when it saves; remove it"
@@ -91,6 +95,8 @@ REFUSED: dict[str, dict[str, str]] = {
         "export_model": "is never called: name user_code.model",
         "resources.workers": _ONE_WORKER,
     },
+    "Optuna objective": {"resources.workers": "takes one worker"},
+    "program that asks and tells": {"resources.workers: {min, max}": _FIXED_WORKERS},
     "command": {
         "resources.workers: {min, max}": _FIXED_WORKERS,
         "{args} for a flag": "gives it a value; let the option take one",
@@ -98,3 +104,11 @@ REFUSED: dict[str, dict[str, str]] = {
     },
 }
 """Kind of code to name to what `tune plan` says of it."""
+
+SETTINGS: dict[str, Callable[[SweepSpec], bool]] = {
+    "resources.isolation: lane": lambda spec: spec.resources.isolation == "lane",
+    "resources.max_trials_per_lane": lambda spec: spec.resources.max_trials_per_lane is not None,
+    "checkpoint.every": lambda spec: spec.checkpoint.every > 1,
+    "checkpoint.mirror": lambda spec: spec.checkpoint.mirror is not None,
+}
+"""Setting that may be refused to whether a sweep has it."""

@@ -3,119 +3,63 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 
 from search_spaces.errors import suggest
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
-from trainables.user_code.loader import parse
-from trainables.user_code.syntax import function_in
+from trainables.user_code import loader
+from trainables.user_code.python_source.python_file import PythonFile
+
+_GETTERS = ("get", "pop", "setdefault")
 
 
-@dataclass(frozen=True)
-class ParameterUse:
-    """How a function uses its first argument, the configuration.
-
-    Attributes:
-        place: file and line of the function.
-        function: its name.
-        read: names that it reads or writes.
-        needed: names that it reads as `config["name"]`, without a test or a default.
-        whole: whether it uses the configuration in other ways, so that it may read any name.
-    """
-
-    place: str
-    function: str
-    read: frozenset[str]
-    needed: frozenset[str]
-    whole: bool
-
-
-def parameter_use(name: str) -> ParameterUse | None:
-    """The use of a loop's configuration; None if its file does not define the function."""
-    path, tree = parse(name)
-    target = name.rpartition(":")[2]
-    loop = function_in(tree, target)
-    if loop is None:
-        return None
-    place, arguments = f"{path}:{loop.lineno}", [*loop.args.posonlyargs, *loop.args.args]
-    if not arguments:
-        variable = loop.args.vararg or loop.args.kwarg
-        return ParameterUse(place, target, frozenset(), frozenset(), variable is not None)
-    use = _Use(arguments[0].arg)
-    for statement in loop.body:
-        use.visit(statement)
-    needed = use.subscripts - use.optional
-    read = frozenset(use.subscripts | use.optional)
-    return ParameterUse(place, target, read, frozenset(needed), use.whole)
-
-
-def parameter_problems(name: str, spec: SweepSpec, given: set[str]) -> Iterator[Problem]:
+def parameter_problems(name: str, spec: SweepSpec, given: Collection[str]) -> Iterator[Problem]:
     """Hyperparameters that a loop does not read, and those that it lacks."""
-    use = parameter_use(name)
-    if use is None:
+    file, loop = loader.function(name)
+    if loop is None:
         return
-    for extra in sorted(given - use.read) if not use.whole else ():
-        problem = f"{use.function}() ({use.place}) does not read config['{extra}']"
+    place, call = f"{file.path}:{loop.lineno}", f"{loop.name}()"
+    required, optional, reads_all = _keys_read(file, loop)
+    read = required | optional
+    for extra in sorted({*given} - read) if not reads_all else ():
+        problem = f"{call} ({place}) does not read config['{extra}']"
         section = "fixed" if extra in spec.fixed else "space"
-        yield (section, extra), problem + (suggest(extra, use.read) if use.read else "")
-    for lacking in sorted(use.needed - given - {"seed"}):
-        problem = f"{use.place}: {use.function}() reads config['{lacking}'], which is neither in"
+        yield (section, extra), problem + (suggest(extra, read) if read else "")
+    for lacking in sorted(required - optional - {*given, "seed"}):
+        problem = f"{place}: {call} reads config['{lacking}'], which is neither in"
         first, _, rest = lacking.partition(".")
         advice = f"; a group of the space is read as config['{first}']['{rest}']" * bool(rest)
         yield ("trainable",), f"{problem} space nor in fixed{advice}"
 
 
-class _Use(ast.NodeVisitor):
-    """Collects the keys with which a variable is used."""
+def _keys_read(file: PythonFile, loop: ast.FunctionDef) -> tuple[set[str], set[str], bool]:
+    """Keys that a function reads from its first argument: those that it takes without a test or a
+    default, and others; and whether it uses the argument in other ways, so that it may read any.
+    """
+    required, optional, reads_all = set[str](), set[str](), False
+    arguments = [*loop.args.posonlyargs, *loop.args.args]
+    if not arguments:
+        return required, optional, bool(loop.args.vararg or loop.args.kwarg)
+    for node in (part for statement in loop.body for part in ast.walk(statement)):
+        if isinstance(node, ast.Name) and node.id == arguments[0].arg:
+            key, is_required = _key_read(file, node)
+            if isinstance(key, ast.Constant) and isinstance(key.value, str):
+                (required if is_required else optional).add(key.value)
+            else:  # a name that is computed, or the configuration as a whole
+                reads_all = True
+    return required, optional, reads_all
 
-    def __init__(self, variable: str) -> None:
-        self._variable = variable
-        self.subscripts: set[str] = set()
-        self.optional: set[str] = set()
-        self.whole = False
 
-    def visit_Subscript(self, node: ast.Subscript) -> None:
-        """`config["name"]`."""
-        if not self._is_config(node.value):
-            self.generic_visit(node)
-            return
-        keys = self.subscripts if isinstance(node.ctx, ast.Load) else self.optional
-        self._add(node.slice, keys)
-
-    def visit_Call(self, node: ast.Call) -> None:
-        """`config.get("name", default)`."""
-        called = node.func
-        if not (
-            isinstance(called, ast.Attribute)
-            and called.attr in ("get", "pop", "setdefault")
-            and node.args
-            and self._is_config(called.value)
-        ):
-            self.generic_visit(node)
-            return
-        self._add(node.args[0], self.optional)
-        for argument in [*node.args[1:], *node.keywords]:
-            self.visit(argument)
-
-    def visit_Compare(self, node: ast.Compare) -> None:
-        """`"name" in config`."""
-        if len(node.comparators) == 1 and self._is_config(node.comparators[0]):
-            self._add(node.left, self.optional)
-        else:
-            self.generic_visit(node)
-
-    def visit_Name(self, node: ast.Name) -> None:
-        """The configuration as a whole, passed on or bound to something else."""
-        self.whole = self.whole or self._is_config(node)
-
-    def _is_config(self, node: ast.expr) -> bool:
-        return isinstance(node, ast.Name) and node.id == self._variable
-
-    def _add(self, key: ast.expr, keys: set[str]) -> None:
-        if isinstance(key, ast.Constant) and isinstance(key.value, str):
-            keys.add(key.value)
-        else:  # a name that is computed
-            self.whole = True
-            self.visit(key)
+def _key_read(file: PythonFile, config: ast.Name) -> tuple[ast.expr | None, bool]:
+    """The key with which a mapping is read, and whether it must be there; None for none."""
+    parent = file.parents[config]
+    if isinstance(parent, ast.Subscript) and parent.value is config:
+        return parent.slice, isinstance(parent.ctx, ast.Load)
+    if isinstance(parent, ast.Compare) and parent.comparators == [config]:
+        return parent.left, False
+    call = file.parents[parent]
+    is_method = isinstance(parent, ast.Attribute) and parent.attr in _GETTERS
+    if is_method and isinstance(call, ast.Call) and call.func is parent and call.args:
+        return call.args[0], False
+    return None, False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,9 @@ from trainables.base import Split, Trainable
 from trainables.config import Problem, TrainableConfig, path_in
 from trainables.runtime.source import source_digests
 from trainables.user_code import loader, models
-from trainables.user_code.offered import REFUSED
+from trainables.user_code.offered import REFUSED, SETTINGS
 from trainables.user_code.parameters import parameter_problems
-from trainables.user_code.ray_train.source import loop_problems, never_reports, reads_seed
+from trainables.user_code.ray_code import never_reports, reads_seed, train_loop_problems
 
 
 class UncheckedConfig(TrainableConfig):
@@ -62,6 +63,7 @@ class UserCode(Trainable[UncheckedConfig]):
     """
 
     Config = UncheckedConfig
+    article = "a"
     hang_timeout_s = 3600.0  # an epoch may print nothing
     can_pause = False
     can_evaluate = False
@@ -79,11 +81,26 @@ class UserCode(Trainable[UncheckedConfig]):
         self._functions = functions
         self.can_evaluate = functions.evaluate is not None
 
+    def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
+        """Numbers of workers that this kind of code cannot have; see the base class."""
+        refused, is_fixed = REFUSED[self.kind], len(workers) <= 1
+        problem = refused.get("resources.workers") if list(workers) != [1] else None
+        problem = problem or (None if is_fixed else refused.get("resources.workers: {min, max}"))
+        return [((), f"{self.article} {self.kind} {problem}")] if problem else []
+
     def setting_problems(
         self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
     ) -> list[Problem]:
-        """Mistakes in `user_code`, schedulers that need checkpoints; see the base class."""
-        found, name = list(models.function_problems(spec.user_code)), spec.scheduler.name
+        """Settings without effect, mistakes in `user_code`, schedulers that need checkpoints; see
+        the base class.
+        """
+        found: list[Problem] = []
+        for setting, text in REFUSED[self.kind].items():
+            if setting in SETTINGS and SETTINGS[setting](spec):
+                key, _, value = setting.partition(": ")
+                found.append((tuple(key.split(".")), f"{value} {text}".lstrip()))
+        found += models.function_problems(spec.user_code)
+        name = spec.scheduler.name
         if name in PAUSING and self.to_pause is not None:
             problem = f"{name} continues trials from checkpoints, and this {self.kind} saves none"
             found.append((("scheduler", "name"), f"{problem}; use asha, or {self.to_pause}"))
@@ -103,7 +120,7 @@ class UserCode(Trainable[UncheckedConfig]):
     ) -> dict[str, float]:
         """See the base class, and `user_code.evaluate`."""
         scores = self.examples(config, weights, split, cache)
-        return {name: models.mean(values) for name, values in scores.items()}
+        return {name: statistics.fmean(values) for name, values in scores.items()}
 
     def examples(
         self, config: UncheckedConfig, weights: Path, split: Split, cache: Path
@@ -119,6 +136,8 @@ class UserCode(Trainable[UncheckedConfig]):
 class UserFunction(UserCode):
     """A function of the user's: `path/to/script.py:function` or `package.module:function`."""
 
+    gets_config = True
+
     def source(self) -> Mapping[str, str]:
         """The file of the function and what it imports from beside it; see the base class."""
         return source_digests(loader.find(self.name), loader.root_of(self.name))
@@ -126,6 +145,19 @@ class UserFunction(UserCode):
     def code_problems(self) -> list[str]:
         """Searches and trainings that begin when a worker imports the code; see the base class."""
         return loader.searches_at_import(self.name)
+
+    @property
+    def reads_seed(self) -> bool:
+        """Whether it reads `config["seed"]`."""
+        return self.gets_config and reads_seed(self.name)
+
+    def seeded(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
+        """Generators are seeded before each trial, `config["seed"]` too; see the base class."""
+        return {**config, "seed": seed} if "seed" not in config and self.reads_seed else config
+
+    def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
+        """As `seeded`, also where the sweep has a seed; see the base class."""
+        return {**config, "seed": seed} if "seed" in config or self.reads_seed else config
 
 
 class UserLoop(UserFunction):
@@ -148,60 +180,37 @@ class UserLoop(UserFunction):
         root = loader.root_of(self.name)
         return [loader.find(self.name), *(root / file for file in self.source())]
 
-    def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
-        """A loop reads its world size once; see the base class."""
-        problem = f"a {self.kind} {REFUSED[self.kind]['resources.workers: {min, max}']}"
-        return [((), problem)] if len(workers) > 1 else []
-
     def code_problems(self) -> list[str]:
         """Also a wrong signature, no report, reports to Ray Tune; see the base class."""
         path, silent = loader.find(self.name), never_reports(self._files())
         problem = f"{path}: never calls ray.train.report, so no trial would have a value"
-        found = [*super().code_problems(), *loop_problems(self.name)]
+        found = [*super().code_problems(), *train_loop_problems(self.name)]
         return [*found, *([problem] if silent else [])]
 
     def setting_problems(
         self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
     ) -> list[Problem]:
-        """What only other trainables have, and names that the loop does not know; see the base
+        """Also a seed that replicates lack, and names that the loop does not know; see the base
         class.
         """
-        given = {name for config in configs for name in config}
-        refused = REFUSED[self.kind]
-        found: list[Problem] = []
-        if spec.resources.isolation == "lane":
-            found.append(
-                (("resources", "isolation"), f"lane {refused['resources.isolation: lane']}")
-            )
-        if spec.resources.max_trials_per_lane is not None:
-            key = "resources.max_trials_per_lane"
-            found.append((("resources", "max_trials_per_lane"), refused[key]))
-        if spec.checkpoint.every > 1:
-            found.append((("checkpoint", "every"), refused["checkpoint.every"]))
+        names = {name for config in configs for name in config}
+        found = super().setting_problems(spec, configs)
         if spec.scheduler.name == "asha_promote":
             problem = f"pauses at rungs, but a {self.kind} decides itself when it saves; use asha"
             found.append((("scheduler", "name"), f"asha_promote {problem}"))
-        if spec.checkpoint.mirror is not None:
-            found.append((("checkpoint", "mirror"), refused["checkpoint.mirror"]))
-        if spec.replicates > 1 and "seed" in given:
+        if spec.replicates > 1 and "seed" in names:
             problem = "gives every replicate this seed; remove it, the loop gets one as config"
             found.append((("fixed", "seed"), f"{problem}['seed']"))
-        elif spec.replicates > 1 and not reads_seed(self.name):
+        elif spec.replicates > 1 and not self.reads_seed:
             problem = "would repeat one trial: the loop's file does not read config['seed']"
             found.append((("replicates",), problem))
-        found += super().setting_problems(spec, configs)
-        return [*found, *parameter_problems(self.name, spec, given)]
-
-    def seeded(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Loops read `config["seed"]`; see the base class."""
-        wanted = "seed" not in config and reads_seed(self.name)
-        return {**config, "seed": seed} if wanted else config
+        return [*found, *parameter_problems(self.name, spec, names)]
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """The loop reads `config["seed"]`; see the base class."""
-        if "seed" not in config and not reads_seed(self.name):
+        if "seed" not in config and not self.reads_seed:
             raise UserError(
                 f"trainable {self.name}: takes no seed, so it cannot be trained again "
                 "under fresh ones; let the loop seed itself with config['seed']"
             )
-        return {**config, "seed": seed}
+        return super().with_seed(config, seed)

@@ -20,10 +20,38 @@ if TYPE_CHECKING:
 
 LOOP = "loop"
 """Key of the pickled loop, with its configuration, in the configuration of a worker."""
+_FIT = (
+    "the script calls fit() when it is imported, which would start workers within workers; put "
+    "that call under if __name__ == '__main__':"
+)
 
 
 @contextmanager
-def trainers_adopted(
+def replace_fit(fit: Callable[..., Any]) -> Iterator[Callable[..., Any]]:
+    """Within the block, trainers have another `fit`; gives their own."""
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    original = DataParallelTrainer.fit
+    DataParallelTrainer.fit = fit  # type: ignore[method-assign]
+    try:
+        yield original
+    finally:
+        DataParallelTrainer.fit = original  # type: ignore[method-assign]
+
+
+@contextmanager
+def refuse_fit() -> Iterator[None]:
+    """Within the block, `fit()` of a trainer raises an error instead of waiting for ever."""
+
+    def fit(self: DataParallelTrainer) -> None:
+        raise ImportError(_FIT)
+
+    with replace_fit(fit):
+        yield
+
+
+@contextmanager
+def adopt_trainers(
     worker: Callable[..., None],
     task: dict[str, Any],
     run: RunConfig,
@@ -42,32 +70,28 @@ def trainers_adopted(
             what is in them is sent by value. Workers import the script before they get the loop.
     """
     from ray import cloudpickle
-    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
-
-    original = DataParallelTrainer.fit
 
     def fit(self: DataParallelTrainer) -> Any:
         _each(cloudpickle.unregister_pickle_by_value, modules)
         own = cloudpickle.dumps((self.train_loop_per_worker, self.train_loop_config))
         _each(cloudpickle.register_pickle_by_value, modules)
         callbacks = [*(run.callbacks or ()), *(self.run_config.callbacks or ())]
-        _replace(
-            self,
-            train_loop_config={**task, LOOP: own},
-            scaling_config=scaling,
-            run_config=replace(run, callbacks=callbacks),
-            backend_config=backend(self.backend_config),
-        )
-        self.train_loop_per_worker = worker
+        settings: dict[str, Any] = {
+            "train_loop_config": {**task, LOOP: own},
+            "scaling_config": scaling,
+            "run_config": replace(run, callbacks=callbacks),
+            "backend_config": backend(self.backend_config),
+        }
+        vars(self).update(settings, train_loop_per_worker=worker)
+        self.train_run_context = replace(self.train_run_context, **settings)
         return original(self)
 
-    DataParallelTrainer.fit = fit  # type: ignore[method-assign]
     _each(cloudpickle.register_pickle_by_value, modules)
     try:
-        yield
+        with replace_fit(fit) as original:
+            yield
     finally:
         _each(cloudpickle.unregister_pickle_by_value, modules)
-        DataParallelTrainer.fit = original  # type: ignore[method-assign]
 
 
 def own_loop(task: dict[str, Any], script: Callable[..., Any]) -> Callable[[], Any]:
@@ -90,9 +114,3 @@ def own_loop(task: dict[str, Any], script: Callable[..., Any]) -> Callable[[], A
 def _each(change: Callable[[ModuleType], None], modules: Iterable[ModuleType]) -> None:
     for module in modules:
         change(module)
-
-
-def _replace(trainer: DataParallelTrainer, **settings: Any) -> None:
-    for name, value in settings.items():
-        setattr(trainer, name, value)
-    trainer.train_run_context = replace(trainer.train_run_context, **settings)

@@ -20,7 +20,8 @@ from tuning.controller.ray_tune.messages import ray_messages_to
 from tuning.controller.resources.placement import Node, compute_placement, worker_slots
 from tuning.controller.tracking.observer import default_tracking_uri, tracking_uri
 from tuning.doctor.findings import Finding, Plan, find
-from tuning.doctor.head import Rehearsal, rehearse, save_record
+from tuning.doctor.head import rehearse, save_record
+from tuning.doctor.launch import Rehearsal
 from tuning.doctor.settings import Settings, make_settings, read_environment, share_cpus
 from tuning.doctor.summary import record
 
@@ -68,19 +69,17 @@ def diagnose(
             settings = replace(settings, resources=share_cpus(settings.resources, nodes))
         placement = compute_placement(settings.resources, nodes)
         plan = _plan(spec, sampled, nodes, storage) if spec else None
-        rehearsal = rehearse(settings, placement, storage.root, _uri(spec, storage), tell)
+        uri: str | None = default_tracking_uri(storage)
+        if spec is not None:
+            is_tracked = spec.tracking.name != "none"
+            uri = tracking_uri(spec, storage.sweep(spec.name)) if is_tracked else None
+        rehearsal = rehearse(settings, placement, storage.root, uri, tell)
     rehearsal.head["ray_start_time"] = ray_start
     found = find(rehearsal, plan)
     made = record(settings, rehearsal, found, bool(os.environ.get("HF_TOKEN")))
     if rehearsal.workers:
         save_record(settings, made)
     return Diagnosis(settings, nodes, rehearsal, found, made)
-
-
-def _uri(spec: SweepSpec | None, storage: Storage) -> str | None:
-    if spec is None:
-        return default_tracking_uri(storage)
-    return None if spec.tracking.name == "none" else tracking_uri(spec, storage.sweep(spec.name))
 
 
 def _plan(

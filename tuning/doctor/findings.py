@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from results.sweep_folder.lock import STALE_S
 
 if TYPE_CHECKING:
-    from tuning.doctor.head import Rehearsal
+    from tuning.doctor.launch import Rehearsal
     from tuning.doctor.settings import Measured
 
 _CLOCK_S = 1.0

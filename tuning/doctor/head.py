@@ -5,10 +5,7 @@ from __future__ import annotations
 import glob
 import json
 import shutil
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +13,8 @@ from results.storage.atomic import free_bytes, write_atomic
 from results.storage.probe import check_storage
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
-from tuning.doctor.settings import Measured, Settings, Task
+from tuning.doctor.launch import Rehearsal, run_workers
+from tuning.doctor.settings import RehearsalTask, Settings
 
 if TYPE_CHECKING:
     from tuning.controller.resources.placement import Placement
@@ -26,35 +24,6 @@ START_TIMEOUT_S = 600.0
 _SAMPLE_ROWS = 200
 RECORD = "rehearsal.json"
 """Beside the average: what `--json` prints."""
-
-
-@dataclass
-class Rehearsal:
-    """Everything that was measured.
-
-    Attributes:
-        expected: number of workers.
-        head: seconds of each phase of the head, and sizes.
-        workers: measurements of each worker that began, by rank.
-        problems: what failed on the head, by its phase.
-        failure: why the workers ended early.
-    """
-
-    expected: int
-    head: dict[str, float] = field(default_factory=dict)
-    workers: list[Measured] = field(default_factory=list)
-    problems: dict[str, str] = field(default_factory=dict)
-    failure: str | None = None
-
-    @contextmanager
-    def phase(self, name: str) -> Iterator[None]:
-        """Take the time of a phase; what a user can repair is a problem, not an exception."""
-        begun = time.monotonic()
-        try:
-            yield
-        except (UserError, OSError) as e:
-            self.problems[name] = redact(str(e).partition("\n")[0])
-        self.head[f"{name}_time"] = time.monotonic() - begun
 
 
 def rehearse(
@@ -81,11 +50,14 @@ def rehearse(
     if found.problems:
         return found
     with found.phase("tracking"):
-        _ask_tracker(tracking_uri)
+        from results.tracking.mlflow.client import check_reachable
+
+        if tracking_uri is not None:
+            check_reachable(tracking_uri)
     tell(f"caching the model {settings.model_name}")
-    with _timed(found.head, "model_caching_time"):
+    with found.timed("model_caching"):
         cache_model(settings)
-    with _timed(found.head, "parquet_discovery_time"):
+    with found.timed("parquet_discovery"):
         files = discover(settings)
     found.head["parquet_files"] = len(files)
     with found.phase("disk"):
@@ -107,47 +79,16 @@ def _launch(
 ) -> None:
     """Run the workers, whose checkpoints replace those of the rehearsal before."""
     from trainables.launch.ray_train import WorkerGroupSpec
-    from tuning.doctor.launch import run_workers
 
     shutil.rmtree(settings.worker_checkpoints, ignore_errors=True)
     settings.worker_checkpoints.mkdir(parents=True)
-    task = Task(
-        tuple(map(str, files)),
-        str(settings.base_model),
-        str(settings.worker_checkpoints),
-        settings.learning_rate,
-        settings.max_seq_length,
-        settings.seconds,
-        placement.gpus_per_worker,
-    )
+    task = RehearsalTask(settings, tuple(map(str, files)), placement.gpus_per_worker)
     own = settings.folder / ".ray"  # Ray Train's files
-    group = WorkerGroupSpec(
-        settings.workers,
-        placement.resources.cpus_per_worker,
-        placement.gpus_per_worker,
-        START_TIMEOUT_S,
-        str(own),
-    )
-    with _timed(found.head, "workers_time"):
-        launched = run_workers(task, group, tell)
+    cpus, gpus = placement.resources.cpus_per_worker, placement.gpus_per_worker
+    group = WorkerGroupSpec(settings.workers, cpus, gpus, START_TIMEOUT_S, str(own))
+    with found.timed("workers"):
+        run_workers(task, group, found, tell)
     shutil.rmtree(own, ignore_errors=True)
-    found.workers, found.failure = launched.workers, launched.failure
-    if launched.launch_time is not None:
-        found.head["launch_time"] = launched.launch_time
-
-
-@contextmanager
-def _timed(head: dict[str, float], name: str) -> Iterator[None]:
-    begun = time.monotonic()
-    yield
-    head[name] = time.monotonic() - begun
-
-
-def _ask_tracker(uri: str | None) -> None:
-    from results.tracking.mlflow.client import check_reachable
-
-    if uri is not None:
-        check_reachable(uri)
 
 
 def cache_model(settings: Settings) -> None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from search_spaces.errors import UserError
+from search_spaces.redaction import redact
+
 if TYPE_CHECKING:
     from trainables.launch.ray_train import WorkerGroupSpec
-    from tuning.doctor.settings import Measured, Task
+    from tuning.doctor.settings import Measured, RehearsalTask
 
 _POLL_S, STALL_S = 0.5, 300.0
 """Seconds between two looks at the workers; seconds without a new phase after which they hang."""
@@ -32,26 +36,51 @@ class Collector:
 
 
 @dataclass
-class Launched:
-    """The end of the workers.
+class Rehearsal:
+    """Everything that was measured.
 
     Attributes:
-        workers: measurements of those that began, by rank.
-        launch_time: seconds until all were up; None if they never were.
-        failure: why they ended early, or hang; None if they did not.
+        expected: number of workers.
+        head: seconds of each phase of the head, and sizes.
+        workers: measurements of each worker that began, by rank.
+        problems: what failed on the head, by its phase.
+        failure: why the workers ended early.
     """
 
+    expected: int
+    head: dict[str, float] = field(default_factory=dict)
     workers: list[Measured] = field(default_factory=list)
-    launch_time: float | None = None
+    problems: dict[str, str] = field(default_factory=dict)
     failure: str | None = None
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Take the time of a phase; what a user can repair is a problem, not an exception."""
+        with self.timed(name):
+            try:
+                yield
+            except (UserError, OSError) as e:
+                self.problems[name] = redact(str(e).partition("\n")[0])
+
+    @contextmanager
+    def timed(self, name: str) -> Iterator[None]:
+        """Take the time of a phase."""
+        begun = time.monotonic()
+        yield
+        self.head[f"{name}_time"] = time.monotonic() - begun
 
 
 def run_workers(
-    task: Task, group: WorkerGroupSpec, tell: Callable[[str], None], stall_s: float = STALL_S
-) -> Launched:
+    task: RehearsalTask,
+    group: WorkerGroupSpec,
+    found: Rehearsal,
+    tell: Callable[[str], None],
+    stall_s: float = STALL_S,
+) -> None:
     """Run all phases in a group of workers.
 
     Args:
+        found: gets their measurements, the time until all are up, and why they ended early.
         tell: called with a line about the progress, again and again.
         stall_s: seconds without a new phase of any worker, beyond the simulated training, after
             which the workers are given up.
@@ -61,7 +90,6 @@ def run_workers(
 
     here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
     collector: Any = ray.remote(Collector).options(num_cpus=0, scheduling_strategy=here).remote()
-    found = Launched()
     thread = threading.Thread(target=_fit, args=(task, collector, group, found), daemon=True)
     begun = changed = time.monotonic()
     seen: dict[int, str] = {}
@@ -76,16 +104,15 @@ def run_workers(
         if at != seen:
             seen, changed = at, time.monotonic()
             tell(_progress(at, group.workers))
-        if found.launch_time is None and len(at) == group.workers:
-            found.launch_time = time.monotonic() - begun
-        limit = stall_s + (task.seconds if at else group.start_timeout_s)
+        if "launch_time" not in found.head and len(at) == group.workers:
+            found.head["launch_time"] = time.monotonic() - begun
+        limit = stall_s + (task.settings.seconds if at else group.start_timeout_s)
         if alive and time.monotonic() - changed > limit:
             found.failure = f"no worker began another phase for {limit:g} s"
-            return found
-    return found
+            return
 
 
-def _fit(task: Task, collector: Any, group: WorkerGroupSpec, found: Launched) -> None:
+def _fit(task: RehearsalTask, collector: Any, group: WorkerGroupSpec, found: Rehearsal) -> None:
     from trainables.launch.errors import describe_failure
     from trainables.launch.lanes.trainer import LaneTrainer
     from trainables.launch.ray_train import fit, run_config

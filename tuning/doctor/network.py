@@ -20,7 +20,7 @@ _PINGS, _REPEATS = 5, 3
 _MB = 1e6
 
 
-class Rank(Protocol):
+class RankView(Protocol):
     """This worker among the others, and the device of its messages."""
 
     rank: int
@@ -28,7 +28,7 @@ class Rank(Protocol):
     device: torch.device
 
 
-def clock(me: Rank) -> Measured:
+def clock(me: RankView) -> Measured:
     """On rank 0: how far the clock of each rank is ahead (Cristian 1989), in seconds."""
     stamp = torch.zeros(1, dtype=torch.float64, device=me.device)
     if me.rank:
@@ -52,7 +52,7 @@ def _ahead(stamp: torch.Tensor, other: int) -> float:
     return min(found)[1]
 
 
-def links(me: Rank) -> Measured:
+def links(me: RankView) -> Measured:
     """Round trip (ms) and speed (MB/s) to each rank above this one; one pair per rank at a time."""
     found: dict[str, list[float]] = {}
     for pairs in rounds(me.world_size):
@@ -78,7 +78,7 @@ def rounds(size: int) -> Iterator[list[tuple[int, int]]]:
         places = [places[0], places[-1], *places[1:-1]]
 
 
-def _best(me: Rank, other: int, numbers: int, repeats: int) -> float:
+def _best(me: RankView, other: int, numbers: int, repeats: int) -> float:
     """The shortest time in which a message goes to a rank and comes back; the first is dropped."""
     tensor = torch.zeros(numbers, device=me.device)
     ways = (dist.send, dist.recv) if me.rank < other else (dist.recv, dist.send)
@@ -92,7 +92,7 @@ def _best(me: Rank, other: int, numbers: int, repeats: int) -> float:
     return min(times[1:])
 
 
-def all_reduce(me: Rank) -> Measured:
+def all_reduce(me: RankView) -> Measured:
     """The best of three sums of 25 MB over all ranks; bus bandwidth as NCCL's tests define it."""
     n, times = me.world_size, []
     for _ in range(_REPEATS + 1):
@@ -110,12 +110,12 @@ def all_reduce(me: Rank) -> Measured:
     }
 
 
-def _finish(me: Rank) -> None:
+def _finish(me: RankView) -> None:
     if me.device.type == "cuda":
         torch.cuda.synchronize(me.device)
 
 
-def barrier(me: Rank) -> Measured:
+def barrier(me: RankView) -> Measured:
     """Wait for the slowest worker, then measure a barrier to which all come at once."""
     begun = time.perf_counter()
     dist.barrier()

@@ -27,7 +27,7 @@ from results.export.quiet import quiet_transformers
 from trainables.checkpointing.tensor_file import write_tensors
 from trainables.runtime.provenance import library_versions
 from tuning.doctor.network import all_reduce, barrier, clock, links
-from tuning.doctor.settings import Measured, Task
+from tuning.doctor.settings import Measured, RehearsalTask, Settings
 
 _SAMPLE_BYTES, _SAMPLED_FILES, _FOOTERS, _MAX_NAMED = 65_536, 16, 1_000, 3
 _MB = 1e6
@@ -38,13 +38,18 @@ _CONTAINER_LIMIT = Path("/sys/fs/cgroup/memory.max")
 class State:
     """A worker, and what its phases leave for the next ones."""
 
-    task: Task
+    task: RehearsalTask
     rank: int
     world_size: int
     device: torch.device
     text: str = ""
     model: PreTrainedModel = field(init=False)  # its import takes seconds: not of the load
     tokenizer: Any = field(init=False)
+
+    @property
+    def settings(self) -> Settings:
+        """Of the rehearsal."""
+        return self.task.settings
 
 
 def describe(state: State) -> Measured:
@@ -86,12 +91,12 @@ def data_check(state: State) -> Measured:
             pq.read_metadata(path)
         except (OSError, ValueError) as e:
             unreadable[path] = str(e).splitlines()[0]
-    weights = map(str, sorted(Path(state.task.model).glob("*")))
+    weights = map(str, sorted(state.settings.base_model.glob("*")))
     spread = files[:: max(1, len(files) // _SAMPLED_FILES)]
     return {
         "digests": {
             "data": digest(files, spread),
-            "model": digest(list(weights), sorted(Path(state.task.model).glob("*.safetensors"))),
+            "model": digest(list(weights), sorted(state.settings.base_model.glob("*.safetensors"))),
         },
         "missing": missing[:_MAX_NAMED],
         "missing_files": len(missing),
@@ -118,7 +123,7 @@ def model_load(state: State) -> Measured:
     auto: Any = AutoModelForCausalLM
     with quiet_transformers():
         model = auto.from_pretrained(
-            state.task.model,
+            state.settings.base_model,
             dtype=torch.float32,
             local_files_only=True,
             trust_remote_code=False,
@@ -132,7 +137,7 @@ def model_load(state: State) -> Measured:
 def tokenizer_load(state: State) -> Measured:
     """Load the tokenizer from the cache; it pads with the token that ends a text."""
     state.tokenizer = AutoTokenizer.from_pretrained(
-        state.task.model, local_files_only=True, trust_remote_code=False
+        state.settings.base_model, local_files_only=True, trust_remote_code=False
     )
     state.tokenizer.pad_token = state.tokenizer.pad_token or state.tokenizer.eos_token
     return {}
@@ -140,17 +145,17 @@ def tokenizer_load(state: State) -> Measured:
 
 def training_simulation(state: State) -> Measured:
     """One real step of AdamW on the row; then wait for the rest of the given time."""
-    begun, length = time.perf_counter(), state.task.max_seq_length
+    begun, length = time.perf_counter(), state.settings.max_seq_length
     tokens = state.tokenizer(state.text).input_ids[:length]
     while len(tokens) < 2:  # a token has no loss without the one before it
         tokens.append(state.tokenizer.eos_token_id or 0)
     ids = torch.tensor([tokens], device=state.device)
-    optimizer = torch.optim.AdamW(state.model.parameters(), lr=state.task.learning_rate)
+    optimizer = torch.optim.AdamW(state.model.parameters(), lr=state.settings.learning_rate)
     loss = state.model(input_ids=ids, labels=ids).loss
     loss.backward()
     optimizer.step()
     memory = psutil.Process().memory_info().rss / _MB
-    time.sleep(max(0.0, state.task.seconds - (time.perf_counter() - begun)))
+    time.sleep(max(0.0, state.settings.seconds - (time.perf_counter() - begun)))
     return {"loss": float(loss.detach()), "memory_mb": memory}
 
 
@@ -173,7 +178,7 @@ def checkpoint_read(state: State) -> Measured:
 
 def checkpoint_file(state: State) -> Path:
     """The checkpoint of a worker."""
-    return Path(state.task.checkpoints) / f"worker_{state.rank:03d}_checkpoint.safetensors"
+    return state.settings.worker_checkpoints / f"worker_{state.rank:03d}_checkpoint.safetensors"
 
 
 def _weights(model: torch.nn.Module) -> dict[str, torch.Tensor]:

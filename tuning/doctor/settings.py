@@ -25,7 +25,7 @@ TINY = "tiny"
 BYTES_VOCABULARY = 257
 
 
-class Environment(BaseModel):
+class RehearsalEnvironment(BaseModel):
     """The environment variables of a rehearsal; empty ones count as missing."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
@@ -92,40 +92,34 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Task:
+class RehearsalTask:
     """What all workers get from the head: of a module that imports no torch.
 
     Attributes:
         files: the Parquet files that the head found.
-        model: folder of the cached model.
-        checkpoints: folder for a checkpoint per worker.
     """
 
+    settings: Settings
     files: tuple[str, ...]
-    model: str
-    checkpoints: str
-    learning_rate: float
-    max_seq_length: int
-    seconds: float
     gpus_per_worker: float
 
 
-def read_environment(environ: Mapping[str, str]) -> Environment:
+def read_environment(environ: Mapping[str, str]) -> RehearsalEnvironment:
     """The settings in environment variables.
 
     Raises:
         UserError: all values that are wrong, a line each.
     """
-    given = {name: environ[name] for name in Environment.model_fields if environ.get(name)}
+    given = {name: environ[name] for name in RehearsalEnvironment.model_fields if environ.get(name)}
     try:
-        return Environment.model_validate(given)
+        return RehearsalEnvironment.model_validate(given)
     except ValidationError as e:
-        found = (explain(error, Environment) for error in e.errors(include_url=False))
+        found = (explain(error, RehearsalEnvironment) for error in e.errors(include_url=False))
         raise UserError(*(f"{'.'.join(path)}: {problem}" for path, problem in found)) from e
 
 
 def make_settings(
-    environment: Environment,
+    environment: RehearsalEnvironment,
     spec: SweepSpec | None,
     sampled: Sequence[Mapping[str, Any]],
     storage: Path,
@@ -174,7 +168,7 @@ def share_cpus(resources: ResourcesSpec, nodes: Sequence[Node]) -> ResourcesSpec
 
 
 def _model(
-    environment: Environment, spec: SweepSpec | None, sampled: Sequence[Mapping[str, Any]]
+    environment: RehearsalEnvironment, spec: SweepSpec | None, sampled: Sequence[Mapping[str, Any]]
 ) -> tuple[str, CausalLMConfig]:
     """Name and configuration: of `MODEL_NAME`, of the sweep's largest language model, or tiny."""
     name = environment.MODEL_NAME

@@ -10,7 +10,7 @@ from tuning.doctor.findings import link_speeds
 
 if TYPE_CHECKING:
     from tuning.doctor.findings import Finding
-    from tuning.doctor.head import Rehearsal
+    from tuning.doctor.launch import Rehearsal
     from tuning.doctor.settings import Measured, Settings
 
 HEAD = (

@@ -18,7 +18,7 @@ def train_loop_per_worker(config: dict[str, Any]) -> None:
     """The loop of the `TorchTrainer`.
 
     Args:
-        config: `task`, a `settings.Task`; `collector`, the actor that gets the measurements.
+        config: `task`, a `RehearsalTask`; `collector`, the actor that gets the measurements.
     """
     import ray
     import ray.train

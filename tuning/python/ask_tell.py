@@ -91,14 +91,11 @@ class AskTell:
             self._commands()
             with self.batched(records_later=True):
                 jobs = [job for _ in range(count) if (job := self._run.next_trial()) is not None]
-            self._write_records_later()
+            if self._timer is None and self._run.table.has_unwritten:
+                self._timer = threading.Timer(trial_table.LONGEST_S, self._write_records)
+                self._timer.daemon = True
+                self._timer.start()
             return [self._trial(job) for job in jobs]
-
-    def _write_records_later(self) -> None:
-        if self._timer is None and self._run.table.has_unwritten:
-            self._timer = threading.Timer(trial_table.LONGEST_S, self._write_records)
-            self._timer.daemon = True
-            self._timer.start()
 
     def _write_records(self) -> None:
         """Write the records of trials that were asked for; the next write repeats an error."""

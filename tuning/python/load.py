@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
 from search_spaces.loading.sweep_file import load_sweep
-from tuning import api
 from tuning.python.sweep import Sweep
 
 
-def load(sweep: str | Path, overrides: Sequence[str] = (), *, storage: str | None = None) -> Sweep:
+def load(sweep: str | Path, *, storage: str | None = None) -> Sweep:
     """A sweep that exists, by its name or folder; it may be running.
-
-    A sweep file in its place is deprecated: `load_yaml` takes it.
 
     >>> import tuning
     >>> tuning.load("nowhere")  # doctest: +ELLIPSIS
@@ -27,10 +23,6 @@ def load(sweep: str | Path, overrides: Sequence[str] = (), *, storage: str | Non
     """
     from results.sweep_folder.folder import find_sweep
 
-    if Path(sweep).is_file():
-        text = "tuning.load of a sweep file is now tuning.load_yaml; until version 0.3 it works"
-        warnings.warn(text, DeprecationWarning, stacklevel=2)
-        return api.load(sweep, overrides)  # type: ignore[return-value]
     return Sweep.of(None, find_sweep(str(sweep), storage))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
 from abc import ABC, abstractmethod
@@ -143,11 +144,22 @@ def answer(*command: str, needs: str, limit_s: float = _ANSWER_S) -> str:
     """
     done = ask(*command, needs=needs, limit_s=limit_s)
     if done.returncode:
-        raise UserError(f"{command[0]}: {first_of(done.stderr) or done.returncode}")
+        raise UserError(f"{command[0]}: {error_line(done.stderr) or done.returncode}")
     return done.stdout.strip()
 
 
-def first_of(said: str) -> str:
+def match_id(engine: str, pattern: str, job_id: str) -> re.Match[str]:
+    """The parts of an id from a file, which goes onto a command line or into an address.
+
+    Raises:
+        UserError: it is none of this engine.
+    """
+    if (found := re.fullmatch(pattern, job_id)) is None:
+        raise UserError(f"{engine}: no id of a job: {job_id}")
+    return found
+
+
+def error_line(said: str) -> str:
     """The errors that a program prints, in a line: the first two, and how many follow."""
     lines = [" ".join(line.split()) for line in said.splitlines() if line.strip()]
     more = f" (and {len(lines) - 2} lines more)" if len(lines) > 2 else ""

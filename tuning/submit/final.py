@@ -10,8 +10,8 @@ from typing import Any
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep, load_sweep
 from search_spaces.spec.cluster import ClusterSpec
-from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.resources.placement import Node, worker_slots
+from tuning.submit.portable import set_options
 
 _VARIABLES = ("epochs", "max_steps", "batch_size", "learning_rate")
 """Parameters that have a variable, even if they are not searched."""
@@ -36,7 +36,9 @@ def final_values(
         UserError: it does not fit the file.
     """
     spec = loaded.spec
-    fitting = _fitting(spec, cluster)
+    asked = spec.resources.gpus_per_worker
+    gpus = float(cluster.gpus > 0) if asked == "auto" else asked
+    fitting = worker_slots(spec.resources, gpus, [Node(cluster.cpus, cluster.gpus)])
     ranks = min(spec.resources.max_workers, fitting) if single else spec.resources.max_workers
     per_node = ranks if single else _per_machine(ranks, fitting)
     given = {f"space.{name}": value for name, value in winner.items()}
@@ -54,7 +56,7 @@ def final_values(
         "final_workers": ranks // per_node - 1,
         "final_cpus": min(cluster.cpus, round(per_node * spec.resources.cpus_per_worker + 0.5)),
         "per_node": per_node,
-        "train": [*train, *(word for change in changes for word in ("--set", change))],
+        "train": [*train, *set_options(changes)],
         "parameters": _environment({names[key]: _text(value) for key, value in given.items()}),
         "nccl": _environment(nccl),
     }
@@ -62,13 +64,6 @@ def final_values(
 
 def _environment(values: Mapping[str, str]) -> list[dict[str, str]]:
     return [{"name": name, "value": value} for name, value in values.items()]
-
-
-def _fitting(spec: SweepSpec, cluster: ClusterSpec) -> int:
-    """The number of ranks that fit one machine."""
-    asked = spec.resources.gpus_per_worker
-    gpus = float(cluster.gpus > 0) if asked == "auto" else asked
-    return worker_slots(spec.resources, gpus, [Node(cluster.cpus, cluster.gpus)])
 
 
 def _per_machine(ranks: int, fitting: int) -> int:

@@ -18,6 +18,7 @@ from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import UserError
 from search_spaces.files import parse_json, read_regular
 from tuning.submit.engine import ENGINES, Engine, Job, engine_class, make_engine
+from tuning.submit.portable import set_options
 
 
 @dataclass(frozen=True)
@@ -84,8 +85,7 @@ def _refuse_if_it_runs(paths: SweepPaths) -> None:
 def run_command(file: Path, overrides: Sequence[str], paths: SweepPaths) -> list[str]:
     """The command that begins or continues what a file says, in a folder."""
     where = ["--or-resume", "--name", paths.name, "--storage", str(paths.storage.root)]
-    given = [word for change in overrides for word in ("--set", change)]
-    return module_command("tuning", "run", str(file.absolute()), *where, *given)
+    return module_command("tuning", "run", str(file.absolute()), *where, *set_options(overrides))
 
 
 def own_note(paths: SweepPaths) -> Note:

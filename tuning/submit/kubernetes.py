@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from results.storage.folder import write_folder
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
-from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, first_of
+from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, error_line, match_id
 from tuning.submit.manifests import cluster_name, render_k8s
 
 _NEEDS = "install it, 1.21 or newer, and name the cluster in ~/.kube/config"
@@ -79,7 +78,7 @@ class Kubernetes(Engine):
             return found
         if "(NotFound)" in done.stderr:
             return None
-        raise UserError(f"kubectl: {first_of(done.stderr)}")
+        raise UserError(f"kubectl: {error_line(done.stderr)}")
 
     def _head(self, job_id: str, cluster: str | None) -> tuple[str, str, str] | None:
         """Arguments that name the pod of a cluster's head."""
@@ -127,6 +126,5 @@ def state_of(found: Mapping[str, Any]) -> JobState:
 
 def _named(job_id: str) -> tuple[str, str, str, str]:
     """Arguments that name a RayJob, from an id in a file."""
-    if (parts := re.fullmatch(r"([a-z0-9][a-z0-9-]*)/([a-z0-9][a-z0-9-]*)", job_id)) is None:
-        raise UserError(f"k8s: no id of a job: {job_id}")
+    parts = match_id("k8s", r"([a-z0-9][a-z0-9-]*)/([a-z0-9][a-z0-9-]*)", job_id)
     return "rayjob.ray.io", parts[2], "-n", parts[1]

@@ -7,6 +7,7 @@ import json
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from importlib.metadata import version
 from typing import Any
 
@@ -19,7 +20,7 @@ from search_spaces.spec.env_vars import original, references
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 from tuning.deploy.k8s import FINAL, OVERLAYS, fill, ray_cluster, templates
 from tuning.submit.final import final_values
-from tuning.submit.portable import files_of, require_cluster
+from tuning.submit.portable import files_of, require_image, set_options
 
 _OWN = {("storage",), ("monitoring", "token")}
 """Fields that the manifests set themselves."""
@@ -45,15 +46,16 @@ def render_k8s(
     Raises:
         UserError: it cannot be rendered, in a line for each reason.
     """
-    (cluster, nodes), files = require_cluster(loaded), files_of(loaded)
-    if cluster.image is None:
-        raise UserError(f"{loaded.path.name}: needs cluster.image, like example.org/tune:1.0")
+    (cluster, nodes), files = require_image(loaded), files_of(loaded)
     values = _values(loaded, cluster, nodes, list(files)) | {"components": _components(overlays)}
     texts = dict(templates())
     final = {name: texts.pop(name) for name in list(texts) if name.startswith(FINAL)}
     made = {name: fill(text, values, cluster.gpus > 0) for name, text in texts.items()}
     made |= {f"base/{name}": text for name, text in files.items()}
-    made["raycluster.yaml"] = _cluster_alone(made["base/rayjob.yaml"])
+    jobs = _yaml().load_all(made["base/rayjob.yaml"])
+    cluster_alone, out = ray_cluster(next(d for d in jobs if d["kind"] == "RayJob")), io.StringIO()
+    _yaml().dump(json.loads(json.dumps(cluster_alone)), out)
+    made["raycluster.yaml"] = out.getvalue()
     if winner is None:
         return made
     values |= final_values(loaded, cluster, winner)
@@ -90,20 +92,14 @@ def command_of(loaded: LoadedSweep) -> list[str]:
         changes.append("tracking.uri=http://mlflow:5000")
     if spec.failure.start_timeout < _START_S:
         changes.append(f"failure.start_timeout={_START_S:g}")
-    given = [word for change in changes for word in ("--set", change)]
-    return [*f"tune run sweep/{loaded.path.name} --or-resume --storage /sweeps".split(), *given]
+    command = f"tune run sweep/{loaded.path.name} --or-resume --storage /sweeps"
+    return [*command.split(), *set_options(changes)]
 
 
 def variables(spec: SweepSpec) -> list[str]:
     """Names of the variables that the sweep file reads from the environment."""
-    texts = [_field(spec, path) for path in ENV_FIELDS - _OWN]
-    return sorted({name for text in texts for name in references(text)})
-
-
-def _field(spec: Any, path: Sequence[str]) -> str:
-    for key in path:
-        spec = getattr(spec, key)
-    return original(spec) or ""
+    values: list[Any] = [reduce(getattr, path, spec) for path in ENV_FIELDS - _OWN]
+    return sorted({name for value in values for name in references(original(value) or "")})
 
 
 def _values(
@@ -140,11 +136,3 @@ def _yaml() -> YAML:
     yaml = YAML()
     yaml.width = 4096
     return yaml
-
-
-def _cluster_alone(text: str) -> str:
-    job = next(d for d in _yaml().load_all(text) if d["kind"] == "RayJob")
-    out = io.StringIO()
-    plain = json.loads(json.dumps(ray_cluster(job)))
-    _yaml().dump(plain, out)
-    return out.getvalue()

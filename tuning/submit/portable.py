@@ -33,6 +33,23 @@ def require_cluster(loaded: LoadedSweep) -> tuple[ClusterSpec, int]:
     return cluster, cluster.max_nodes
 
 
+def require_image(loaded: LoadedSweep) -> tuple[ClusterSpec, int]:
+    """As `require_cluster`, whose machines run an image.
+
+    Raises:
+        UserError: also if none is named.
+    """
+    cluster, nodes = require_cluster(loaded)
+    if cluster.image is None:
+        raise UserError(f"{loaded.path.name}: needs cluster.image, like example.org/tune:1.0")
+    return cluster, nodes
+
+
+def set_options(changes: Sequence[str]) -> list[str]:
+    """Changes of a sweep file as options of `tune`."""
+    return [word for change in changes for word in ("--set", change)]
+
+
 def require_clusters(sweeps: Sequence[LoadedSweep]) -> tuple[ClusterSpec, int]:
     """Machines on which each of several sweeps fits, and their number; see `require_cluster`.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import secrets
 import shlex
 import urllib.error
@@ -16,7 +15,7 @@ from urllib.parse import urlsplit
 
 from search_spaces.errors import UserError, suggest
 from search_spaces.loading.sweep_file import LoadedSweep
-from tuning.submit.engine import ENDS, Engine, Job, JobState
+from tuning.submit.engine import ENDS, Engine, Job, JobState, match_id
 from tuning.submit.ray_head import running_head
 
 _ANSWER_S = 30.0
@@ -77,7 +76,7 @@ class RayJobs(Engine):
     def state(self, job_id: str) -> JobState:
         """Its state, and how it ended."""
         try:
-            found = self._ask("GET", f"/api/jobs/{_checked(job_id)}")
+            found = self._ask("GET", _path(job_id))
         except _Unknown:
             return JobState.ended("its cluster does not know it")
         except _Refused:
@@ -87,12 +86,12 @@ class RayJobs(Engine):
         status = str(found["status"]).lower()
         if status in ("pending", "running"):
             return JobState(status)
-        return JobState.ended(_how(found) if status == "failed" else status)
+        return JobState.ended(_failure(found) if status == "failed" else status)
 
     def cancel(self, job_id: str) -> str:
         """Let the driver get SIGTERM, upon which it pauses the sweep."""
         waits = self.state(job_id).words == "pending"
-        self._ask("POST", f"/api/jobs/{_checked(job_id)}/stop")
+        self._ask("POST", f"{_path(job_id)}/stop")
         return "ends once Ray has started it: Ray takes back no job that waits" if waits else ENDS
 
     @property
@@ -103,7 +102,9 @@ class RayJobs(Engine):
 
     def _ask(self, method: str, path: str, body: Any = None) -> Any:
         data, url = None if body is None else json.dumps(body).encode(), self.place + path
-        request = urllib.request.Request(url, data, _headers(self._token), method=method)
+        headers = {"Content-Type": "application/json"}
+        headers |= {"Authorization": f"Bearer {token}"} if (token := self._token) else {}
+        request = urllib.request.Request(url, data, headers, method=method)
         try:
             with _OPENER.open(request, timeout=_ANSWER_S) as answer:
                 return json.load(answer)
@@ -146,11 +147,6 @@ class _Refused(UserError):
     """Nothing listens at the address."""
 
 
-def _headers(token: str) -> dict[str, str]:
-    given = {"Authorization": f"Bearer {token}"} if token else {}
-    return {"Content-Type": "application/json", **given}
-
-
 def _explained(place: str, code: int, said: str) -> UserError:
     """The error for a status of HTTP other than 200."""
     if code in (401, 403):
@@ -162,7 +158,7 @@ def _explained(place: str, code: int, said: str) -> UserError:
     return UserError(f"ray: {place}: {line or code}")
 
 
-def _how(found: dict[str, Any]) -> str:
+def _failure(found: dict[str, Any]) -> str:
     """Why a job failed."""
     if (code := found.get("driver_exit_code")) is not None:
         return f"exit code {code}"
@@ -183,8 +179,5 @@ def _parsed(options: Sequence[str]) -> dict[str, float]:
     return given
 
 
-def _checked(job_id: str) -> str:
-    """An id from a file, which becomes part of an address."""
-    if not re.fullmatch(r"[\w.-]+", job_id):
-        raise UserError(f"ray: no id of a job: {job_id}")
-    return job_id
+def _path(job_id: str) -> str:
+    return "/api/jobs/" + match_id("ray", r"[\w.-]+", job_id)[0]

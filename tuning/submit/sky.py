@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
 from tuning.submit.manifests import cluster_name, variables
-from tuning.submit.portable import files_of, require_cluster
+from tuning.submit.portable import files_of, require_image, set_options
 
 _FILE = """\
 # Runs sweep {name} with SkyPilot, from this folder; after a preemption on another machine:
@@ -40,9 +40,7 @@ def render_sky(loaded: LoadedSweep, options: Sequence[str]) -> dict[str, str]:
     Raises:
         UserError: it cannot be rendered.
     """
-    (cluster, nodes), spec = require_cluster(loaded), loaded.spec
-    if cluster.image is None:
-        raise UserError(f"{loaded.path.name}: needs cluster.image, like example.org/tune:1.0")
+    (cluster, nodes), spec = require_image(loaded), loaded.spec
     if spec.checkpoint.mirror is None:
         raise UserError(
             f"{loaded.path.name}: needs checkpoint.mirror, like s3://bucket/sweeps: a new machine "
@@ -57,7 +55,9 @@ def render_sky(loaded: LoadedSweep, options: Sequence[str]) -> dict[str, str]:
         raise UserError("--with: has no effect: machines have no GPU (cluster.gpus)")
     if cluster.gpus and len(options) != 1:
         raise UserError(f"--with: needs the kind of {cluster.gpus} GPUs, like --with H100")
-    command = shlex.join(["tune", "run", loaded.path.name, "--or-resume", *_changes(loaded)])
+    command = shlex.join(
+        ["tune", "run", loaded.path.name, "--or-resume", *set_options(loaded.overrides)]
+    )
     secrets = ["TUNE_KEY", *variables(spec)]
     file = f"{cluster_name(spec.name)}-sky.yaml"
     kind = "".join(f"  accelerators: {kind}:{cluster.gpus}\n" for kind in options)
@@ -72,7 +72,3 @@ def render_sky(loaded: LoadedSweep, options: Sequence[str]) -> dict[str, str]:
         **cluster.model_dump(include={"cpus", "memory", "image"}),
     )
     return {file: text, **files_of(loaded)}
-
-
-def _changes(loaded: LoadedSweep) -> list[str]:
-    return [word for change in loaded.overrides for word in ("--set", change)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -13,7 +12,7 @@ from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
 from tuning.controller.ray_tune.processes import RayStartError
-from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, first_of
+from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, error_line, match_id
 from tuning.submit.portable import require_clusters
 
 _NEEDS = "run this where Slurm's programs are: on a login node"
@@ -87,19 +86,17 @@ class Slurm(Engine):
         """Write the script into the sweep's folder, and hand it to sbatch."""
         write_atomic(job.paths.job_script, job_script(job).encode())
         options = [f"--{option}" for option in job.options]
-        said = answer(
-            *("sbatch", "--parsable", f"--output={_no_pattern(job.paths.log)}", *options),
-            str(job.paths.job_script),
-            needs=_NEEDS,
-        )
+        log = str(job.paths.log).replace("%", "%%")  # else a pattern
+        asked = ("sbatch", "--parsable", f"--output={log}", *options, str(job.paths.job_script))
+        said = answer(*asked, needs=_NEEDS)
         return said.partition(";")[0]  # the name of the cluster follows
 
     def state(self, job_id: str) -> JobState:
         """Its state, and why it waits."""
-        asked = ("squeue", f"--jobs={_checked(job_id)}", "--states=all", "-h", "-o", "%T %r")
+        asked = ("squeue", f"--jobs={_number(job_id)}", "--states=all", "-h", "-o", "%T %r")
         done = ask(*asked, needs=_NEEDS)
         if done.returncode and "Invalid job id" not in done.stderr:
-            raise UserError(f"squeue: {first_of(done.stderr)}")
+            raise UserError(f"squeue: {error_line(done.stderr)}")
         word, _, reason = done.stdout.strip().partition(" ")
         if done.returncode or word in ("", *_OVER):
             return JobState.ended()
@@ -109,7 +106,7 @@ class Slurm(Engine):
         """Signal the script, which pauses the sweep; a job that does not run yet just ends."""
         runs = self.state(job_id).words == "running"
         signal = ("--batch", "--signal=USR2") if runs else ()
-        answer("scancel", *signal, _checked(job_id), needs=_NEEDS)
+        answer("scancel", *signal, _number(job_id), needs=_NEEDS)
         return ENDS
 
 
@@ -136,12 +133,5 @@ def job_script(job: Job) -> str:
     )
 
 
-def _checked(job_id: str) -> str:
-    """An id from a file, which goes onto a command line."""
-    if not re.fullmatch(r"\d+", job_id):
-        raise UserError(f"slurm: no id of a job: {job_id}")
-    return job_id
-
-
-def _no_pattern(path: Path) -> str:
-    return str(path).replace("%", "%%")
+def _number(job_id: str) -> str:
+    return match_id("slurm", r"\d+", job_id)[0]

@@ -6,10 +6,11 @@ import ast
 from typing import Any
 
 from search_spaces.loading.sweep_file import OPEN
-from tuning.translation.script import UNREAD, Script
+from trainables.user_code.python_source.python_file import UNREAD
+from tuning.translation.script import Script
 
 
-class Arguments:
+class CallArguments:
     """The arguments of a call by name.
 
     Args:

@@ -24,6 +24,7 @@ _PLAIN = re.compile(r"[A-Za-z_][\w./:-]*")
 _WORDS = {"true", "false", "null", "yes", "no", "on", "off", "inf", "nan"}
 _ORDER = ("report_from", "seed", "points", "select", "scheduler", "search", "budget", "resources")
 _REQUIRED = ("metric", "mode")
+_MODES = {"minimize": "min", "maximize": "max"}
 
 
 @dataclass
@@ -66,6 +67,13 @@ class Draft:
         """Say that a part of the source is not translated, so that a key has to be filled in."""
         self.note(line, f"{text} is not translated; fill in {path}")
         self.set(path, OPEN)
+
+    def set_mode(self, line: int | None, text: str, goal: object) -> None:
+        """Set `mode` by a goal, such as `minimize`, which is at a part of the source."""
+        if (mode := _MODES.get(str(goal))) is None:
+            self.open(line, text, "mode")
+        else:
+            self.set("mode", mode)
 
     def add(self, line: int | None, name: str, domain: Any) -> None:
         """Add a parameter, of a dotted name, with a domain or `OPEN`."""

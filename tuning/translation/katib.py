@@ -14,7 +14,7 @@ from search_spaces.patterns import metric_pattern
 from search_spaces.spec.command import NAME
 from tuning.translation.domains import between
 from tuning.translation.draft import Draft
-from tuning.translation.yaml_part import Part
+from tuning.translation.yaml_part import YamlPart
 
 _SEARCHERS = {
     "random": "random",
@@ -25,20 +25,19 @@ _SEARCHERS = {
     "cmaes": "cmaes",
     "sobol": "sobol",
 }
-_MODES = {"minimize": "min", "maximize": "max"}
 _PARALLEL, _START_STEP = 3, 4
 """Katib's defaults of parallelTrialCount, and of the median stopping rule's start_step."""
 _PLACE = re.compile(rf"\$\{{trialParameters\.([^}}]+)\}}|\{{({NAME})\}}")
 """A reference to a parameter, or what a command of ours would take for one."""
 
 
-def is_experiment(file: Part) -> bool:
+def is_experiment(file: YamlPart) -> bool:
     """Whether a file says that it is one."""
     version = str(file.part("apiVersion").raw)
     return file.part("kind").raw == "Experiment" and version.startswith("kubeflow.org/")
 
 
-def translate(draft: Draft, file: Part) -> None:
+def translate(draft: Draft, file: YamlPart) -> None:
     """Fill a draft from an experiment."""
     file.get("kind", str), file.get("apiVersion", str)
     spec = file.part("spec")
@@ -61,13 +60,10 @@ def translate(draft: Draft, file: Part) -> None:
     _command(draft, spec.part("trialTemplate"), names)
 
 
-def _objective(draft: Draft, objective: Part) -> None:
+def _objective(draft: Draft, objective: YamlPart) -> None:
     metric, goal = objective.get("objectiveMetricName", str), objective.get("type", str)
-    mode = _MODES.get(str(goal))
     draft.set("metric", metric or OPEN)
-    if mode is None:
-        draft.open(objective.line, f"objective.type: {goal}", "mode")
-    draft.set("mode", mode)
+    draft.set_mode(objective.line, f"objective.type: {goal}", goal)
     draft.set("budget.target", objective.number("goal"))
     draft.set("select.at", "best")  # Katib's default: the best value of a trial
     for strategy in objective.part("metricStrategies").parts():
@@ -77,11 +73,11 @@ def _objective(draft: Draft, objective: Part) -> None:
         value = strategy.get("value", str)
         if value == "latest":
             draft.set("select.at", "last")
-        elif value != mode:
+        elif value != draft.keys["mode"]:
             draft.open(strategy.line, f"metricStrategies: {value} of {metric}", "select.at")
 
 
-def _limits(draft: Draft, spec: Part) -> None:
+def _limits(draft: Draft, spec: YamlPart) -> None:
     trials = spec.get("maxTrialCount", int)
     draft.set("budget.trials", trials)
     if trials is None:
@@ -92,7 +88,7 @@ def _limits(draft: Draft, spec: Part) -> None:
     draft.set("resources.concurrency", parallel)
 
 
-def _algorithm(draft: Draft, algorithm: Part) -> None:
+def _algorithm(draft: Draft, algorithm: YamlPart) -> None:
     name = algorithm.get("algorithmName", str)
     if name not in _SEARCHERS:
         draft.open(algorithm.line, f"algorithmName: {name}", "search.name")
@@ -106,7 +102,7 @@ def _algorithm(draft: Draft, algorithm: Part) -> None:
             draft.set("seed", seed)
 
 
-def _early_stopping(draft: Draft, stopping: Part) -> None:
+def _early_stopping(draft: Draft, stopping: YamlPart) -> None:
     if stopping.raw is None:
         return
     if stopping.get("algorithmName", str) != "medianstop":
@@ -120,7 +116,7 @@ def _early_stopping(draft: Draft, stopping: Part) -> None:
             draft.set("scheduler.grace_period", setting.number("value"))
 
 
-def _domain(parameter: Part) -> dict[str, Any] | None:
+def _domain(parameter: YamlPart) -> dict[str, Any] | None:
     kind, space = parameter.get("parameterType", str), parameter.part("feasibleSpace")
     if kind in ("categorical", "discrete"):
         values = space.get("list", list) or []
@@ -149,7 +145,7 @@ def _number(value: object) -> Any:
     return value
 
 
-def _collector(draft: Draft, collector: Part) -> None:
+def _collector(draft: Draft, collector: YamlPart) -> None:
     metric = draft.keys["metric"]
     kind = collector.part("collector").get("kind", str) or "StdOut"
     if metric != OPEN and kind == "StdOut" and collector.part("source").part("filter").raw is None:
@@ -159,7 +155,7 @@ def _collector(draft: Draft, collector: Part) -> None:
     collector.read()
 
 
-def _command(draft: Draft, template: Part, names: dict[str, str]) -> None:
+def _command(draft: Draft, template: YamlPart, names: dict[str, str]) -> None:
     """The command of the primary container, with the names of the parameters."""
     references = {}
     for given in template.part("trialParameters").parts():
@@ -170,7 +166,7 @@ def _command(draft: Draft, template: Part, names: dict[str, str]) -> None:
     words = [OPEN] if chosen and "command" not in chosen[0] else []  # else that of the image
     for part in [p for key in ("command", "args") for c in chosen[:1] for p in c.part(key).parts()]:
         text = str(part.read())
-        word = _PLACE.sub(lambda m: _place(m, references), text)
+        word = _PLACE.sub(lambda m: f"{{{references.get(m[1], OPEN) if m[1] else m[0]}}}", text)
         if "${" in word or f"{{{OPEN}}}" in word:
             draft.note(part.line, f"{text} of the command is not translated; fill it in")
             word = OPEN
@@ -180,11 +176,7 @@ def _command(draft: Draft, template: Part, names: dict[str, str]) -> None:
     draft.set("command", words or OPEN)
 
 
-def _place(found: re.Match[str], references: dict[str, str]) -> str:
-    return f"{{{references.get(found[1], OPEN)}}}" if found[1] else f"{{{found[0]}}}"
-
-
-def _containers(part: Part) -> list[Part]:
+def _containers(part: YamlPart) -> list[YamlPart]:
     """The containers at any depth: Jobs, PyTorchJobs and others have them in different places."""
     own = part.part("containers").parts()
     return own or [found for inner in part.parts() for found in _containers(inner)]

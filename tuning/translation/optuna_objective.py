@@ -12,11 +12,11 @@ from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import OPEN
 from search_spaces.nested import walk
 from trainables.user_code import loader
-from trainables.user_code.syntax import function_in
+from trainables.user_code.python_source.python_file import UNREAD
 from tuning.translation.domains import between
 from tuning.translation.draft import Draft
 from tuning.translation.optuna_study import read_study
-from tuning.translation.script import UNREAD, Script
+from tuning.translation.script import Script
 
 if TYPE_CHECKING:
     from optuna.distributions import BaseDistribution
@@ -170,7 +170,7 @@ def _plain(value: Any) -> Any:
 
 def _note_unasked(script: Script, space: _Space, function: str) -> None:
     """Note the suggestions of the file that no call has reached."""
-    objective = function_in(script.tree, function)
+    objective = script.function(function)
     for call in script.calls():
         if not isinstance(call.func, ast.Attribute) or not call.func.attr.startswith("suggest_"):
             continue

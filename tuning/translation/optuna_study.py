@@ -7,12 +7,13 @@ from typing import Any
 
 from search_spaces.loading.sweep_file import OPEN
 from search_spaces.nested import nested
-from tuning.translation.arguments import Arguments
-from tuning.translation.script import UNREAD, Script
+from trainables.user_code.python_source.python_file import UNREAD
+from tuning.translation.arguments import CallArguments
+from tuning.translation.script import Script
 
 _METRIC, _TRIALS = "value", 16
-_MODES = {"minimize": "min", "maximize": "max", "MINIMIZE": "min", "MAXIMIZE": "max"}
-SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
+Table = dict[str, tuple[str, dict[str, Any]]]
+SAMPLERS: Table = {
     "TPESampler": (
         "tpe",
         {"n_startup_trials": None, "multivariate": True, "constant_liar": True},
@@ -25,7 +26,7 @@ SAMPLERS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 """Optuna's samplers: the name here, and the arguments that are translated beside the seed, with
 their defaults there where those here differ."""
-PRUNERS: dict[str, tuple[str, dict[str, Any]]] = {
+PRUNERS: Table = {
     "NopPruner": ("none", {}),
     "MedianPruner": ("median", {}),
     "SuccessiveHalvingPruner": ("asha", {"min_resource": "auto", "reduction_factor": 4}),
@@ -83,7 +84,7 @@ class _Study:
     def __init__(self, script: Script, optimize: ast.Call, study: ast.expr, function: str) -> None:
         self._script, self._draft, self._optimize = script, script.draft, optimize
         self._made = script.value(study)
-        self._given = Arguments(script, study)
+        self._given = CallArguments(script, study)
         self._is_new = self._given.name == "create_study"
         self._function = function
 
@@ -109,41 +110,42 @@ class _Study:
             return
         name = self._script.name(node) if isinstance(node, ast.Attribute) else ""
         direction = name.rpartition(".")[2] if "StudyDirection." in name else ""
-        mode = _MODES.get(str(direction or self._script.literal(node)))
-        if mode is None:
-            shown = ast.unparse(node) if node else "unknown"
-            self._draft.open(self._given.line, f"the direction of the study ({shown})", "mode")
-        self._draft.set("mode", mode)
+        text = f"the direction of the study ({ast.unparse(node) if node else 'unknown'})"
+        goal = direction.lower() or self._script.literal(node)
+        self._draft.set_mode(self._given.line, text, goal)
 
     def _sampler(self) -> None:
-        given = Arguments(self._script, self._given.node("sampler"))
-        name, defaults = SAMPLERS.get(given.name, (OPEN, {}))
-        if not given and self._is_new:
-            name, defaults = SAMPLERS["TPESampler"]
-        self._draft.set("search.name", name)
-        if name == OPEN:
-            text = f"the sampler {given.name} is not translated; fill in search.name"
+        given = CallArguments(self._script, self._given.node("sampler"))
+        if self._put(given, SAMPLERS, given.name or self._default("TPESampler", given), "search"):
+            given.put("seed", "seed")
+
+    def _default(self, name: str, given: CallArguments) -> str:
+        """What a new study takes if nothing is given."""
+        return name if self._is_new and not given else ""
+
+    def _put(self, given: CallArguments, table: Table, called: str, section: str) -> str:
+        """Set a section by a table; returns the name there, which is empty if it has none."""
+        name, defaults = table.get(called, ("", {}))
+        self._draft.set(f"{section}.name", name or OPEN)
+        if not name:
+            kind = {"search": "sampler", "scheduler": "pruner"}[section]
+            text = f"the {kind} {called} is not translated; fill in {section}.name"
             self._draft.note(given.line or self._given.line, text)
-            return
-        given.put("seed", "seed")
         for key, default in defaults.items():
-            given.put(key, f"search.{RENAMED.get(key, key)}", default)
+            given.put(key, f"{section}.{RENAMED.get(key, key)}", default)
+        return name
 
     def _pruner(self) -> None:
-        given = Arguments(self._script, self._given.node("pruner"))
-        if not any(map(self._may_prune, self._script.calls())):
+        given = CallArguments(self._script, self._given.node("pruner"))
+        calls = self._script.calls()
+        callbacks = [c for c in calls if "PruningCallback" in self._script.name(c.func)]
+        if not callbacks and not any(_method(call) == "should_prune" for call in calls):
             if given.name:
                 text = f"the pruner {given.name}: should_prune is never asked"
                 self._draft.note(given.line, text)
             return
-        called = given.name or ("MedianPruner" if self._is_new and not given else "")
-        name, defaults = PRUNERS.get(called, (OPEN, {}))
-        self._draft.set("scheduler.name", name)
-        if name == OPEN:
-            text = f"the pruner {called} is not translated; fill in scheduler.name"
-            self._draft.note(given.line or self._given.line, text)
-        for key, default in defaults.items():
-            given.put(key, f"scheduler.{RENAMED.get(key, key)}", default)
+        called = given.name or self._default("MedianPruner", given)
+        name = self._put(given, PRUNERS, called, "scheduler")
         scheduler = self._draft.keys["scheduler"]
         if name == "median":
             warmup = given.get("n_warmup_steps", 0)
@@ -157,12 +159,8 @@ class _Study:
             for key in auto | ({"max_t"} - scheduler.keys()):
                 self._draft.open(given.line, f"{called} without {key}", f"scheduler.{key}")
 
-    def _may_prune(self, call: ast.Call) -> bool:
-        is_callback = "PruningCallback" in self._script.name(call.func)
-        return is_callback or _method(call) == "should_prune"
-
     def _limits(self) -> None:
-        given = Arguments(
+        given = CallArguments(
             self._script, self._optimize, "func", "n_trials", "timeout", "n_jobs", "catch"
         )
         func = given.node("func")

@@ -9,8 +9,9 @@ from search_spaces.domains.domain import KINDS, LISTS, arguments
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import OPEN
 from search_spaces.nested import nested
-from tuning.translation.arguments import Arguments
-from tuning.translation.script import UNREAD, Script
+from trainables.user_code.python_source.python_file import UNREAD
+from tuning.translation.arguments import CallArguments
+from tuning.translation.script import Script
 
 _ITERATION = "training_iteration"
 _SECONDS = "time_total_s"
@@ -60,7 +61,8 @@ def translate(script: Script) -> None:
     Raises:
         UserError: the script calls neither `tune.Tuner` nor `tune.run`.
     """
-    found = [call for call in script.calls() if _is_search(script, call)]
+    names = ((call, script.name(call.func).rpartition(".")) for call in script.calls())
+    found = [c for c, (p, _, n) in names if p.startswith("ray.tune") and n in ("Tuner", "run")]
     if not found:
         raise UserError(
             f"{script.draft.source}: calls neither tune.Tuner nor tune.run; an objective for "
@@ -71,17 +73,12 @@ def translate(script: Script) -> None:
     _Search(script, found[0]).translate()
 
 
-def _is_search(script: Script, call: ast.Call) -> bool:
-    package, _, name = script.name(call.func).rpartition(".")
-    return package.startswith("ray.tune") and name in ("Tuner", "run")
-
-
 class _Search:
     def __init__(self, script: Script, call: ast.Call) -> None:
         self._script, self._draft, self._call = script, script.draft, call
-        self._main = Arguments(script, call, "trainable")
-        self._tune = Arguments(script, self._main.node("tune_config"))
-        self._run = Arguments(script, self._main.node("run_config"))
+        self._main = CallArguments(script, call, "trainable")
+        self._tune = CallArguments(script, self._main.node("tune_config"))
+        self._run = CallArguments(script, self._main.node("run_config"))
         if script.name(call.func).endswith(".run"):
             self._tune = self._run = self._main
         self._objectives = [self._tune]
@@ -110,7 +107,7 @@ class _Search:
                 self._script.read(found)
                 if found in self._script.tree.body:
                     return f"{self._draft.source}:{node.id}"
-            module, _, function = self._script.imported(node).rpartition(".")
+            module, _, function = self._script.import_of(node).rpartition(".")
             if module:
                 return f"{module}:{function}"
         shown = ast.unparse(node) if node is not None else "a search without trainable"
@@ -161,11 +158,11 @@ class _Search:
         return {kind: [given[n] for n in names] if given.keys() == set(names) else given}
 
     def _searcher(self, node: ast.expr | None) -> None:
-        given = Arguments(self._script, node)
+        given = CallArguments(self._script, node)
         if given.name == "ConcurrencyLimiter":
-            given = Arguments(self._script, node, "searcher", "max_concurrent")
+            given = CallArguments(self._script, node, "searcher", "max_concurrent")
             given.put("max_concurrent", "resources.concurrency")
-            given = Arguments(self._script, given.node("searcher"))
+            given = CallArguments(self._script, given.node("searcher"))
         self._objectives.append(given)
         name, defaults = OPEN, dict[str, Any]()
         if given.name in SEARCHERS or not given:
@@ -181,7 +178,7 @@ class _Search:
             self._draft.set("points", [nested(point) for point in points] if is_list else OPEN)
 
     def _scheduler(self, node: ast.expr | None) -> None:
-        given, draft = Arguments(self._script, node), self._draft
+        given, draft = CallArguments(self._script, node), self._draft
         self._objectives.append(given)
         name, defaults = SCHEDULERS.get(given.name, (OPEN, {})) if given else ("none", {})
         time_attr = given.get("time_attr", defaults["time_attr"]) if defaults else _ITERATION
@@ -200,7 +197,7 @@ class _Search:
             self._mutations(given)
         self._stop()
 
-    def _mutations(self, given: Arguments) -> None:
+    def _mutations(self, given: CallArguments) -> None:
         """The parameters that change. The values that they take then are those of the space."""
         node = given.node(*_MUTATIONS)
         found = list(self._script.entries(node))

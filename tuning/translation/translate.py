@@ -34,7 +34,11 @@ def sweep_text(like: str) -> str:
     draft = Draft(path)
     try:
         if path.suffix == ".py":
-            script = Script(draft, _tree(path))
+            try:
+                script = Script(draft, ast.parse(path.read_bytes()))
+            except (SyntaxError, ValueError) as e:
+                line = getattr(e, "lineno", 1)
+                raise UserError(f"{path}:{line}: not valid Python") from None
             if is_objective and function:
                 optuna_objective.translate(script, like)
             else:
@@ -45,13 +49,6 @@ def sweep_text(like: str) -> str:
         return draft.text()
     except RecursionError:
         raise UserError(f"{path}: nested too deeply") from None
-
-
-def _tree(path: Path) -> ast.Module:
-    try:
-        return ast.parse(path.read_bytes())
-    except (SyntaxError, ValueError) as e:
-        raise UserError(f"{path}:{getattr(e, 'lineno', 1)}: not valid Python") from None
 
 
 def _translate_yaml(draft: Draft, path: Path) -> None:

@@ -15,20 +15,19 @@ from search_spaces.loading.sweep_file import OPEN
 from search_spaces.spec.command import NAME, template_names
 from tuning.translation.domains import between
 from tuning.translation.draft import Draft
-from tuning.translation.yaml_part import Part
+from tuning.translation.yaml_part import YamlPart
 
 _SEARCHERS = {"bayes": "gp", "grid": "grid", "random": "random"}
-_MODES = {"minimize": "min", "maximize": "max"}
 _DEFAULT_COMMAND = ["${env}", "${interpreter}", "${program}", "${args}"]
 _REPORTS = "the program must take its parameters as arguments, not from wandb.config, and report {}"
 
 
-def is_sweep(file: Part) -> bool:
+def is_sweep(file: YamlPart) -> bool:
     """Whether a file has what every sweep configuration has, and nothing else."""
     return file.part("method").raw in _SEARCHERS and isinstance(file.part("parameters").raw, dict)
 
 
-def translate(draft: Draft, file: Part) -> None:
+def translate(draft: Draft, file: YamlPart) -> None:
     """Fill a draft from a sweep configuration."""
     method = file.get("method", str)
     draft.set("search.name", _SEARCHERS[method])
@@ -45,7 +44,7 @@ def translate(draft: Draft, file: Part) -> None:
     _early_terminate(draft, file.part("early_terminate"))
 
 
-def _metric(draft: Draft, metric: Part) -> None:
+def _metric(draft: Draft, metric: YamlPart) -> None:
     name, goal = metric.get("name", str), metric.get("goal", str)
     if name is None:
         draft.open(metric.line, "a sweep without metric.name", "metric")
@@ -54,10 +53,7 @@ def _metric(draft: Draft, metric: Part) -> None:
         draft.note(metric.line, _REPORTS.format(f"{name}: see docs/commands.md, Reports"))
     if goal is None and name is not None and "goal" not in metric:
         goal = "minimize"  # W&B's default
-    if goal in _MODES:
-        draft.set("mode", _MODES[goal])
-    else:
-        draft.open(metric.line, f"metric.goal: {goal}", "mode")
+    draft.set_mode(metric.line, f"metric.goal: {goal}", goal)
     draft.set("budget.target", metric.number("target"))
 
 
@@ -74,12 +70,17 @@ class _Parameters:
         self.names: list[str] = []
         self.has_booleans = self._has_groups = self._has_texts = False
 
-    def add(self, group: Part, prefix: str = "") -> None:
+    def add(self, group: YamlPart, prefix: str = "") -> None:
         """Add the parameters of a mapping."""
         for part in group.parts():
             name = f"{prefix}{part.name}"
             if isinstance(part.part("parameters").raw, dict):
-                self._note_group(part, name)
+                if not self._has_groups:
+                    text = (
+                        f"W&B gives --{name} a mapping; here each of its parameters has an argument"
+                    )
+                    self._draft.note(part.line, text)
+                self._has_groups = True
                 self.add(part.part("parameters"), f"{name}.")
                 continue
             self.names.append(name)
@@ -93,13 +94,7 @@ class _Parameters:
                 self._draft.note(part.line, f"{part} is not translated")
                 self._draft.add(part.line, name, OPEN)
 
-    def _note_group(self, part: Part, name: str) -> None:
-        if not self._has_groups:
-            text = f"W&B gives --{name} a mapping; here each of its parameters has an argument"
-            self._draft.note(part.line, text)
-        self._has_groups = True
-
-    def _given(self, part: Part, value: Any) -> Any:
+    def _given(self, part: YamlPart, value: Any) -> Any:
         """A value as the text that `${args}` has, where `{args}` has another one."""
         self.has_booleans |= isinstance(value, bool)
         if isinstance(value, (int, float, str)) and not isinstance(value, bool):
@@ -110,7 +105,7 @@ class _Parameters:
         self._has_texts = True
         return str(value)
 
-    def _domain(self, part: Part) -> dict[str, Any] | None:
+    def _domain(self, part: YamlPart) -> dict[str, Any] | None:
         kind = str(part.get("distribution", str) or "")
         if "values" in part:
             return self._choice(part, kind)
@@ -121,7 +116,7 @@ class _Parameters:
         low, high = part.number("min"), part.number("max")
         return None if low is None or high is None else _interval(part, kind, low, high)
 
-    def _choice(self, part: Part, kind: str) -> dict[str, Any] | None:
+    def _choice(self, part: YamlPart, kind: str) -> dict[str, Any] | None:
         values = part.get("values", list)
         if values is None or kind not in ("", "categorical", "categorical_w_probabilities"):
             return None
@@ -132,7 +127,7 @@ class _Parameters:
         return {"choice": [self._given(part, value) for value in values]}
 
 
-def _interval(part: Part, kind: str, low: float, high: float) -> dict[str, Any] | None:
+def _interval(part: YamlPart, kind: str, low: float, high: float) -> dict[str, Any] | None:
     """The domain of a distribution with bounds; a quantised one rounds to multiples of q."""
     is_whole = isinstance(low, int) and isinstance(high, int)
     if kind == "int_uniform" or (not kind and is_whole):
@@ -153,7 +148,7 @@ def _interval(part: Part, kind: str, low: float, high: float) -> dict[str, Any] 
     return between(multiple_of(q, first), multiple_of(q, last), q, log=log)
 
 
-def _command(draft: Draft, file: Part, parameters: _Parameters) -> None:
+def _command(draft: Draft, file: YamlPart, parameters: _Parameters) -> None:
     given = file.part("command")
     words = given.read() if given.raw is not None else _DEFAULT_COMMAND
     command: list[str] = []
@@ -165,7 +160,7 @@ def _command(draft: Draft, file: Part, parameters: _Parameters) -> None:
     draft.set("command", command or OPEN)
 
 
-def _words(word: str, file: Part, parameters: _Parameters) -> list[str]:
+def _words(word: str, file: YamlPart, parameters: _Parameters) -> list[str]:
     """What stands for a word of the command; `OPEN` for one that is not known."""
     if word == "${env}":
         return []
@@ -186,7 +181,7 @@ def escaped(word: str) -> str:
     return re.sub(rf"\{{({NAME})\}}", r"{{\1}}", word)
 
 
-def _early_terminate(draft: Draft, stop: Part) -> None:
+def _early_terminate(draft: Draft, stop: YamlPart) -> None:
     if stop.raw is None:
         return
     if stop.get("type", str) != "hyperband":

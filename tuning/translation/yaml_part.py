@@ -19,7 +19,7 @@ _BOOLEANS = {"yes": True, "on": True, "no": False, "off": False}
 
 
 @dataclass(frozen=True)
-class Part:
+class YamlPart:
     """A value of the file, or the absence of one.
 
     What is read is remembered, also where an alias or a merge stands for it; `unread` is the rest.
@@ -46,21 +46,21 @@ class Part:
     def __contains__(self, key: str) -> bool:
         return isinstance(self.raw, Mapping) and key in self.raw
 
-    def part(self, key: str) -> Part:
+    def part(self, key: str) -> YamlPart:
         """What is under a key; nothing is read yet."""
         return self._child(key, self.raw[key] if key in self else None)
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[YamlPart]:
         """The values of a mapping, or the items of a list; none of anything else."""
         if isinstance(self.raw, Mapping):
             return [self._child(key, value) for key, value in self.raw.items()]
         items = self.raw if isinstance(self.raw, list) else []
         return [self._child(i, value) for i, value in enumerate(items)]
 
-    def _child(self, key: str | int, raw: Any) -> Part:
+    def _child(self, key: str | int, raw: Any) -> YamlPart:
         lines = getattr(getattr(self.raw, "lc", None), "data", None) or {}
         line = lines[key][0] + 1 if key in lines else self.line
-        return Part(raw, (*self.path, key), line, (id(self.raw), key), self.seen)
+        return YamlPart(raw, (*self.path, key), line, (id(self.raw), key), self.seen)
 
     def get(self, key: str, *kinds: type) -> Any:
         """The plain value of a key; None, and not read, if it is not of these types."""
@@ -85,7 +85,7 @@ class Part:
         self.seen.add(self.place)
         return _plain(self.raw)
 
-    def unread(self) -> Iterator[Part]:
+    def unread(self) -> Iterator[YamlPart]:
         """The parts in which nothing was read."""
         if not self.is_touched():
             yield self
@@ -101,7 +101,7 @@ class Part:
         return f"{dotted(self.path)}: {_plain(self.raw)}"
 
 
-def read_file(path: Path) -> Part:
+def read_file(path: Path) -> YamlPart:
     """The content of a file.
 
     Raises:
@@ -115,7 +115,7 @@ def read_file(path: Path) -> Part:
         raise UserError(f"{path}: not valid YAML: {' '.join(str(e).split())[:200]}") from None
     if not isinstance(data, Mapping):
         raise UserError(f"{path}: not a mapping of keys")
-    return Part(data)
+    return YamlPart(data)
 
 
 def _plain(value: Any) -> Any:

@@ -4,7 +4,7 @@ import pytest
 
 from search_spaces.errors import UserError
 from trainables.user_code.loader import canonical, find, load, locate
-from trainables.user_code.ray_train.functions import refuse_fit
+from trainables.user_code.user_trainer import refuse_fit
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tuning.doctor.findings import Plan, find
-from tuning.doctor.head import Rehearsal
+from tuning.doctor.launch import Rehearsal
 
 Measured = dict[str, Any]
 

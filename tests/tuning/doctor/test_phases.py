@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,13 @@ from tuning.doctor import phases
 from tuning.doctor.findings import find
 from tuning.doctor.head import cache_model, consolidate, discover, rehearse
 from tuning.doctor.network import rounds
-from tuning.doctor.settings import Measured, Settings, Task, make_settings, read_environment
+from tuning.doctor.settings import (
+    Measured,
+    RehearsalTask,
+    Settings,
+    make_settings,
+    read_environment,
+)
 from tuning.doctor.worker import run_phases
 
 CPU = torch.device("cpu")
@@ -30,9 +37,9 @@ def settings(tmp_path: Path) -> Settings:
     return made
 
 
-def task(settings: Settings, *files: Path) -> Task:
-    folders = str(settings.base_model), str(settings.worker_checkpoints)
-    return Task(tuple(map(str, files)), *folders, 1e-2, 32, 0.0, 0.0)
+def task(settings: Settings, *files: Path) -> RehearsalTask:
+    short = replace(settings, learning_rate=1e-2, max_seq_length=32)
+    return RehearsalTask(short, tuple(map(str, files)), 0.0)
 
 
 def test_model_is_cached_once(settings: Settings) -> None:
@@ -75,7 +82,7 @@ def test_storage_that_cannot_be_written_ends_the_rehearsal(tmp_path: Path) -> No
     assert f"storage {tmp_path}/file/below: cannot create a folder there" in finding.what
 
 
-def run(task: Task, tmp_path: Path) -> Measured:
+def run(task: RehearsalTask, tmp_path: Path) -> Measured:
     """All phases of a worker that is alone in its process group, as `at` it posts."""
     measured: Measured = {"errors": {}, "posted": []}
     store = f"file://{tmp_path / 'store'}"

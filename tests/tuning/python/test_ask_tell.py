@@ -158,16 +158,6 @@ def _many(asked: tuning.Sweep, count: int) -> None:
             asked.tell(trial, {"loss": 1.0})
 
 
-def test_last_trial_may_be_told_in_a_batch(tmp_path: Path) -> None:
-    asked = sweep(tmp_path, 6)
-    _many(asked, 6)
-    paths = SweepPaths(asked.folder)
-    assert current_driver(paths.lock) is None
-    check_records(paths).require()
-    assert [r.state for r in read_trials(paths)] == [TrialState.COMPLETED] * 6
-    assert states_in_study(paths, asked) == ["COMPLETE"] * 6
-
-
 def test_failed_trial_comes_again_until_its_retries_are_used_up(tmp_path: Path) -> None:
     asked = sweep(tmp_path, 1, failure=tuning.Failure(max_retries=1))
     first = asked.ask()

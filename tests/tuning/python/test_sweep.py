@@ -77,19 +77,6 @@ def test_mistakes_name_the_argument(changes: dict[str, Any], message: str) -> No
     assert message in str(caught.value)
 
 
-def test_sweep_of_a_command() -> None:
-    command = ["train", "--lr", "{lr}"]
-    spec = tuning.Sweep(
-        name="program",
-        command=command,
-        metric="loss",
-        space={"lr": tuning.uniform(0, 1)},
-        budget=tuning.Budget(trials=2),
-        report_from={"jsonl": "metrics.jsonl"},
-    ).spec
-    assert spec.command == command
-
-
 def test_all_mistakes_come_at_once() -> None:
     with pytest.raises(UserError) as caught:
         digits(budget=tuning.Budget(trials=0), seed=-1)
@@ -124,14 +111,6 @@ def test_add_queues_a_configuration(tmp_path: Path) -> None:
     assert command.params == {"x": 0.25, "opt.k": 2}
     with pytest.raises(UserError, match="must be of uniform"):
         sweep.add(x=2.0)
-
-
-def test_the_old_load_of_a_file_still_works(tmp_path: Path) -> None:
-    paths = make_sweep(tmp_path, run=False)
-    with pytest.warns(DeprecationWarning, match="tuning.load_yaml"):
-        loaded = tuning.load(paths.spec, ["budget.trials=4"])
-    assert loaded.spec.budget.trials == 4
-    assert tuning.load_yaml(paths.spec, ["budget.trials=4"]).spec == loaded.spec
 
 
 def test_docstrings_of_public_names_are_true() -> None:

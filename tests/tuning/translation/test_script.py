@@ -11,10 +11,11 @@ import pytest
 
 from search_spaces.spec.scheduler import SchedulerSpec
 from search_spaces.spec.search import SearchSpec
+from trainables.user_code.python_source.python_file import UNREAD
 from tuning.translation import optuna_study, ray_script
 from tuning.translation.domains import between
 from tuning.translation.draft import Draft
-from tuning.translation.script import UNREAD, Script
+from tuning.translation.script import Script
 
 
 def used(source: str) -> tuple[Script, ast.expr]:

@@ -16,7 +16,6 @@ from pathlib import Path
 
 from trainables.runtime.source import source_digests
 from trainables.user_code import loader
-from trainables.user_code.syntax import function_in
 
 
 def import_libraries(name: str) -> None:
@@ -34,10 +33,9 @@ def import_libraries(name: str) -> None:
 
 def library_imports(name: str) -> Iterator[ast.stmt]:
     """The import statements of a loop's files for modules that are not below its own folder."""
-    (path, tree), root = loader.parse(name), loader.root_of(name)
-    loop = function_in(tree, name.rpartition(":")[2])
-    files = (root / file for file in source_digests(path, root))
-    bodies = [*(ast.parse(file.read_bytes()).body for file in files), loop.body if loop else []]
+    (file, loop), root = loader.function(name), loader.root_of(name)
+    files = (root / each for each in source_digests(file.path, root))
+    bodies = [*(ast.parse(each.read_bytes()).body for each in files), loop.body if loop else []]
     for node in (node for body in bodies for node in _imports(body)):
         if not _is_own(node, root):
             yield node

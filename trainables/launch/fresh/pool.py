@@ -21,7 +21,7 @@ from trainables.launch.broker.events import Failed, Leak
 from trainables.launch.errors import error_line
 from trainables.launch.node_notices import draining_machines
 from trainables.launch.ray_train import WorkerGroupSpec
-from trainables.user_code.ray_train.source import builds_trainer
+from trainables.user_code.ray_code import builds_trainer
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle

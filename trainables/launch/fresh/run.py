@@ -40,7 +40,7 @@ from trainables.runtime.memory import has_room
 from trainables.runtime.phase_times import PhaseTimes
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.runtime.sampler import Sampler
-from trainables.user_code.loader import imported, load
+from trainables.user_code.loader import load, user_modules
 from trainables.user_code.private_folders import (
     enter_private_folders,
     wait_for_earlier_attempts,
@@ -50,9 +50,9 @@ from trainables.user_code.ray_train.checkpoints import (
     prepare_attempt,
     prune,
 )
-from trainables.user_code.ray_train.functions import LoopFunctions, refuse_fit
+from trainables.user_code.ray_train.functions import LoopFunctions
 from trainables.user_code.silence import SilenceWatch
-from trainables.user_code.user_trainer import own_loop, trainers_adopted
+from trainables.user_code.user_trainer import adopt_trainers, own_loop, refuse_fit
 
 if TYPE_CHECKING:
     import torch
@@ -201,6 +201,6 @@ def _call_driver(
             driver = load(job.trainable)
         set_environment(spec, check_s=0.2)
         scaling, backend = scaling_config(spec), partial(over_node_network, spec=spec)
-        own = imported(job.trainable, resolve(job.trainable).source())
-        with trainers_adopted(user_loop_worker, task, run, scaling, backend, own):
+        own = user_modules(job.trainable, resolve(job.trainable).source())
+        with adopt_trainers(user_loop_worker, task, run, scaling, backend, own):
             driver(job.config)

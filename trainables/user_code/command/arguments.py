@@ -1,66 +1,104 @@
 """Compares the arguments of a command with what its Python script takes by argparse.
 
-The script is only parsed. Where its source does not show everything, nothing is said.
+The script is only parsed: its `add_argument` calls make a parser here, which reads the command.
+Where its source does not show everything, nothing is said.
 """
 
 from __future__ import annotations
 
+import argparse
 import ast
-import math
-from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 from search_spaces.errors import suggest
 from search_spaces.spec.command import ARGS, OPTION, template_names
 from trainables.user_code.offered import REFUSED
+from trainables.user_code.python_source.python_file import PythonFile, read_file
 
 _PARSERS = ("argparse.ArgumentParser", "ArgumentParser")
 _UNCLEAR = {"parse_known_args", "parse_known_intermixed_args", "add_subparsers"}
 _UNCLEAR_KEYS = {"parents", "prefix_chars", "fromfile_prefix_chars"}
 _NO_VALUE = {"store_true", "store_false", "store_const", "append_const", "count", "help", "version"}
-_MANY = {"*": 0, "+": 1, "?": 0, "...": 0, "A...": 1}
-"""Least number of values by `nargs`."""
+_WITH_VALUE = {"store", "append", "extend"}
+_LACKING = "the following arguments are required: "
 _REFUSED = REFUSED["command"]
 _READS_BOOL = "type=lambda text: text == 'true'"
 _ALL = f"{{{ARGS}}}"
 
 
-@dataclass(frozen=True)
-class Argument:
-    """An argument of a script.
+class _ParserError(Exception):
+    """What argparse says of a command."""
+
+
+class ScriptParser(argparse.ArgumentParser):
+    """The parser of a script, whose arguments have neither types nor defaults.
 
     Attributes:
-        names: its options, or the name of a positional one.
-        least, most: number of its values.
-        required: whether the script fails without it.
-        is_bool: whether its type is `bool`, for which every text is true.
+        options: by each of their names.
+        required: options without which the script fails.
+        bools: options of type `bool`, for which every text is true.
     """
 
-    names: tuple[str, ...]
-    least: int = 1
-    most: float = 1
-    required: bool = False
-    is_bool: bool = False
+    def __init__(self) -> None:
+        super().__init__(add_help=False)
+        self.add_argument("-h", "--help", action="store_true")
+        self.options: dict[str, argparse.Action] = {}
+        self.required: list[argparse.Action] = []
+        self.bools: list[argparse.Action] = []
 
-    @property
-    def is_option(self) -> bool:
-        """Whether it is given by name."""
-        return self.names[0].startswith("-")
+    def add(self, call: ast.Call) -> bool:
+        """Add what a call of `add_argument` adds; False if its text does not show it."""
+        keys = {k.arg: k.value.value for k in call.keywords if isinstance(k.value, ast.Constant)}
+        texts = {k.arg: ast.unparse(k.value) for k in call.keywords}
+        names = [str(a.value) for a in call.args if isinstance(a, ast.Constant)]
+        is_computed = texts.keys() & {None, "nargs", "required"} - keys.keys()
+        if not names or len(names) != len(call.args) or is_computed:
+            return False
+        given: dict[str, Any] = {"nargs": keys["nargs"]} if keys.get("nargs") is not None else {}
+        action = keys.get("action", "store")
+        if texts.get("action", "").endswith("BooleanOptionalAction"):
+            given["action"] = argparse.BooleanOptionalAction
+        elif "action" in texts and action not in _NO_VALUE | _WITH_VALUE:
+            return False
+        else:
+            given["action"] = "store_true" if action in _NO_VALUE else action
+        try:
+            added = self.add_argument(*names, default=None, **given)
+        except (ValueError, TypeError, argparse.ArgumentError):
+            return False
+        self.options |= dict.fromkeys(added.option_strings, added)
+        self.required += [added] * bool(added.option_strings and keys.get("required"))
+        self.bools += [added] * bool(added.option_strings and texts.get("type") == "bool")
+        return True
 
+    def option(self, name: str) -> argparse.Action | None:
+        """The option of a name, also of the beginning of one, as argparse has it."""
+        begun = {self.options[n] for n in self.options if n.startswith(name)}
+        return self.options.get(name) or (begun.pop() if len(begun) == 1 else None)
 
-@dataclass
-class _Given:
-    """What a command gives a script: options by name, parameters as values of options that are
-    `bool`, other words, and an option it has not.
-    """
+    def read(self, words: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
+        """Values of a command, and the positional arguments that it lacks.
 
-    options: set[Argument] = field(default_factory=set)
-    bools: list[tuple[Argument, str]] = field(default_factory=list)
-    words: int = 0
-    parameters: bool = False
-    unknown: str | None = None
+        Raises:
+            _ParserError: it has an unknown option, or another mistake.
+        """
+        given = argparse.Namespace()
+        try:
+            _, unknown = self.parse_known_args(words, given)
+        except _ParserError as e:
+            if lacking := str(e).partition(_LACKING)[2]:
+                return given, [f"argument {name}" for name in lacking.split(", ")]
+            raise
+        names = (word.partition("=")[0] for word in unknown)
+        if name := next(filter(OPTION.fullmatch, names), None):
+            raise _ParserError(f"has no option {name}{suggest(name, self.options)}")
+        return given, []
+
+    def error(self, message: str) -> NoReturn:
+        """Raise what argparse would print; see the base class."""
+        raise _ParserError(f"refuses it: {message}")
 
 
 def argument_problems(
@@ -78,50 +116,57 @@ def argument_problems(
     """
     scripts = [i for i, word in enumerate(command) if word.endswith(".py") and Path(word).is_file()]
     script = Path(command[scripts[0]]) if scripts else None
-    taken = script_arguments(script) if script else None
-    if script is None or taken is None:
+    parser = script_parser(script) if script else None
+    if script is None or parser is None:
         return
-    options = {name: a for a in taken if a.is_option for name in a.names}
-    given = _given(command[scripts[0] + 1 :], options)
-    if given.unknown is not None:
-        yield None, f"{script.name} has no option {given.unknown}{suggest(given.unknown, options)}"
-        return  # whether the next word is its value is unknown
-    if given.parameters:
-        yield from _problems_of_args(script.name, parameters, options, given)
-    for option, name in given.bools:
-        if name not in always_true:
-            problem = f"type=bool of {option.names[0]} in {script.name} {_REFUSED['type=bool']}"
-            yield name, f"{problem}; there write {_READS_BOOL}"
-    for lacking in _lacking(taken, given):
-        kind = "option" if lacking.is_option else "argument"
-        yield None, f"{script.name} requires the {kind} {lacking.names[0]}"
+    words, wrong = list(command[scripts[0] + 1 :]), dict[str, str]()
+    if _ALL in words:
+        wrong = dict(_problems_of_args(script.name, parser, parameters))
+        joined = [f"--{name}={{{name}}}" for name in parameters if name not in wrong]
+        words = [w for word in words for w in (joined if word == _ALL else [word])]
+    try:
+        given, lacking = parser.read(words)
+    except _ParserError as e:
+        yield None, f"{script.name} {e}"
+        return  # whether the word after an unknown option is its value is unknown
+    yield from wrong.items()
+    yield from _always_true(script.name, parser, given, always_true)
+    options = [o for o in parser.required if getattr(given, o.dest, None) is None]
+    for needed in [*(f"option {o.option_strings[0]}" for o in options), *lacking]:
+        yield None, f"{script.name} requires the {needed}"
+
+
+def _always_true(
+    script: str, parser: ScriptParser, given: argparse.Namespace, known: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """Parameters of which every value is true, although that is not `known` of them."""
+    for option in parser.bools:
+        for name in template_names([str(getattr(given, option.dest, ""))]):
+            if name not in known:
+                problem = f"type=bool of {option.option_strings[0]} in {script}"
+                yield name, f"{problem} {_REFUSED['type=bool']}; there write {_READS_BOOL}"
 
 
 def _problems_of_args(
-    script: str, parameters: Sequence[str], options: Mapping[str, Argument], given: _Given
+    script: str, parser: ScriptParser, parameters: Sequence[str]
 ) -> Iterator[tuple[str, str]]:
-    """Options that `{args}` gives and that the script has not, or not with a value; the others are
-    added to what is given.
-    """
+    """Options that `{args}` gives and that the script has not, or not with a value."""
     for name in parameters:
-        option = _named(f"--{name}", options)
+        option = parser.option(f"--{name}")
         if option is None:
-            yield name, f"{script} has no option --{name}{suggest(f'--{name}', options)}"
-        elif not option.most:
+            yield name, f"{script} has no option --{name}{suggest(f'--{name}', parser.options)}"
+        elif option.nargs == 0:
             problem = f"--{name} of {script} takes no value, but {{args}}"
             yield name, f"{problem} {_REFUSED['{args} for a flag']}: {_READS_BOOL}"
-        else:
-            given.options.add(option)
-            given.bools += [(option, name)] * option.is_bool
 
 
-def script_arguments(script: Path) -> list[Argument] | None:
-    """The arguments that a script adds to its parser; None if its source does not show all."""
+def script_parser(script: Path) -> ScriptParser | None:
+    """The parser that a script makes; None if its source does not show all of it."""
     try:
-        tree = ast.parse(script.read_bytes())
+        file = read_file(script)
     except (SyntaxError, ValueError):
         return None
-    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    calls = file.calls()
     made = [call for call in calls if ast.unparse(call.func).endswith("ArgumentParser")]
     methods = {call.func.attr for call in calls if isinstance(call.func, ast.Attribute)}
     if len(made) != 1 or "parse_args" not in methods or methods & _UNCLEAR:
@@ -129,94 +174,17 @@ def script_arguments(script: Path) -> list[Argument] | None:
     keys = {keyword.arg for keyword in made[0].keywords}
     if ast.unparse(made[0].func) not in _PARSERS or keys & _UNCLEAR_KEYS:
         return None
-    if _is_handed_on(made[0], tree, calls):
-        return None
+    parser = ScriptParser()
     added = [
-        _argument(call)
-        for call in calls
-        if isinstance(call.func, ast.Attribute) and call.func.attr == "add_argument"
+        c for c in calls if isinstance(c.func, ast.Attribute) and c.func.attr == "add_argument"
     ]
-    found = [argument for argument in added if argument is not None]
-    return found if len(found) == len(added) else None
+    is_read = not _is_handed_on(made[0], file) and all([parser.add(call) for call in added])
+    return parser if is_read else None
 
 
-def _is_handed_on(parser: ast.Call, tree: ast.Module, calls: list[ast.Call]) -> bool:
+def _is_handed_on(parser: ast.Call, file: PythonFile) -> bool:
     """Whether another function gets the parser, and may add arguments."""
-    names = {
-        ast.unparse(node.targets[0])
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Assign) and node.value is parser
-    }
-    given = [*(a for c in calls for a in c.args), *(k.value for c in calls for k in c.keywords)]
-    return any(ast.unparse(value) in names for value in given if isinstance(value, ast.Name))
-
-
-def _argument(call: ast.Call) -> Argument | None:
-    """The argument that `add_argument` adds; None if its text does not show it."""
-    keys = {k.arg: k.value.value for k in call.keywords if isinstance(k.value, ast.Constant)}
-    names = tuple(str(a.value) for a in call.args if isinstance(a, ast.Constant))
-    custom = next((ast.unparse(k.value) for k in call.keywords if k.arg == "action"), "")
-    is_computed = {k.arg for k in call.keywords} & {None, "nargs", "required"} - keys.keys()
-    if not names or len(names) != len(call.args) or is_computed:
-        return None
-    if custom.endswith("BooleanOptionalAction"):
-        negated = tuple(f"--no-{n[2:]}" for n in names if n.startswith("--"))
-        return Argument((*names, *negated), 0, 0, bool(keys.get("required")))
-    if custom and "action" not in keys:
-        return None
-    if keys.get("action") in _NO_VALUE:
-        return Argument(names, 0, 0, bool(keys.get("required")))
-    count = keys.get("nargs")
-    least, most = (count, count) if isinstance(count, int) else (1, 1.0)
-    if isinstance(count, str):
-        least, most = _MANY.get(count, 0), 1 if count == "?" else math.inf
-    kind = next((ast.unparse(k.value) for k in call.keywords if k.arg == "type"), "")
-    return Argument(names, least, most, bool(keys.get("required")), kind == "bool")
-
-
-def _given(words: Sequence[str], options: Mapping[str, Argument]) -> _Given:
-    found, waiting = _Given(), deque(words)
-    while waiting:
-        name, is_joined, value = (word := waiting.popleft()).partition("=")
-        if word == _ALL:
-            found.parameters = True
-        elif not OPTION.fullmatch(name):
-            found.words += 1
-        elif (option := _named(name, options)) is None:
-            found.unknown = name
-            return found
-        else:
-            found.options.add(option)
-            values = [value] if is_joined else []
-            while not is_joined and len(values) < option.most and waiting:
-                if _is_name(waiting[0]):
-                    break
-                values.append(waiting.popleft())
-            if option.is_bool:
-                found.bools += [(option, parameter) for parameter in template_names(values)]
-    return found
-
-
-def _is_name(word: str) -> bool:
-    return word == _ALL or OPTION.fullmatch(word.partition("=")[0]) is not None
-
-
-def _named(name: str, options: Mapping[str, Argument]) -> Argument | None:
-    """The option of a name, also of the beginning of one, as argparse has it."""
-    begun = {options[n] for n in options if name.startswith("--") and n.startswith(name)}
-    if name in ("-h", "--help"):
-        return Argument((name,), 0, 0)
-    return options.get(name) or (begun.pop() if len(begun) == 1 else None)
-
-
-def _lacking(taken: Sequence[Argument], given: _Given) -> Iterator[Argument]:
-    """Required arguments that are not given."""
-    words = given.words
-    for argument in taken:
-        if argument.is_option:
-            if argument.required and argument not in given.options:
-                yield argument
-            continue
-        if words < argument.least:
-            yield argument
-        words = max(0, words - argument.least)
+    statement = file.parents[parser]
+    names = [ast.unparse(statement.targets[0])] if isinstance(statement, ast.Assign) else []
+    values = [v for c in file.calls() for v in (*c.args, *(k.value for k in c.keywords))]
+    return any(isinstance(value, ast.Name) and value.id in names for value in values)

@@ -19,7 +19,6 @@ from trainables.runtime.source import source_digests
 from trainables.user_code.command.arguments import argument_problems
 from trainables.user_code.command.environment import PYTHON, search_path, variable
 from trainables.user_code.command.project_view import check_size
-from trainables.user_code.offered import REFUSED
 from trainables.user_code.user_loop import UncheckedConfig, UserCode
 from trainables.worker import Worker
 
@@ -51,11 +50,6 @@ class Command(UserCode):
 
         train(self.command, worker, self.folder if worker.job.cwd == "project" else None)
 
-    def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
-        """A program starts its own workers; see the base class."""
-        problem = f"a command {REFUSED[self.kind]['resources.workers: {min, max}']}"
-        return [((), problem)] if len(workers) > 1 else []
-
     def config_problems(self, config: Mapping[str, Any], *, files: bool) -> list[Problem]:
         """A program that is not there, and parameters that do not reach it; see the base class."""
         problem = _program_problem(self.command[0]) if files else None
@@ -66,34 +60,32 @@ class Command(UserCode):
         if ARGS in named:
             return found
         unused = (name for name in flattened(config) if name not in named)
-        return found + [
-            (tuple(name.split(".")), f"reaches the program in no way; {_advice(name)}")
-            for name in unused
-        ]
+        for name in unused:
+            option = f"--{name}, '{{{name}}}', or " if can_be_placeholder(name) else ""
+            advice = f"write {option}'{{args}}' for all, or read ${variable(name)}"
+            found.append((tuple(name.split(".")), f"reaches the program in no way; {advice}"))
+        return found
 
     def setting_problems(
         self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
     ) -> list[Problem]:
         """Arguments that the script does not take, or lacks; see the base class."""
-        found = [*super().setting_problems(spec, configs)]
+        found = super().setting_problems(spec, configs)
         names = dict.fromkeys(name for config in configs for name in flattened(config))
         fixed = flattened(spec.fixed)
         always_true = {name for name, value in fixed.items() if value is True}
         for name, problem in argument_problems(self.command, list(names), always_true):
             section = "fixed" if name in fixed else "space"
             found.append(((section, *name.split(".")) if name else ("command",), problem))
-        if spec.cwd == "project":
-            found += [(("cwd",), problem) for problem in self._view_problems(Path(spec.storage))]
+        if spec.cwd == "project" and self.folder is None:
+            problem = "project needs a command that names a file, as [python, train.py]"
+            found.append((("cwd",), problem))
+        elif spec.cwd == "project" and self.folder is not None:
+            try:
+                check_size(self.folder, Path(spec.storage).resolve())
+            except UserError as e:
+                found.append((("cwd",), str(e)))
         return found
-
-    def _view_problems(self, storage: Path) -> Iterator[str]:
-        if self.folder is None:
-            yield "project needs a command that names a file, as [python, train.py]"
-            return
-        try:
-            check_size(self.folder, storage.resolve())
-        except UserError as e:
-            yield str(e)
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
         """The program gets the seed by `{seed}` or as its parameter; see the base class."""
@@ -160,8 +152,3 @@ def _same_variables(config: Mapping[str, Any]) -> Iterator[Problem]:
         if (other := taken.setdefault(variable(name), name)) != name:
             problem = f"${variable(name)} is that of {other}, too; rename one"
             yield tuple(name.split(".")), problem
-
-
-def _advice(name: str) -> str:
-    placeholder = f"write --{name}, '{{{name}}}', or " if can_be_placeholder(name) else "write "
-    return f"{placeholder}'{{args}}' for all, or read ${variable(name)}"

@@ -28,7 +28,7 @@ _OF_WORKER = re.compile(
 
 
 @dataclass(frozen=True)
-class Node:
+class ProgramNode:
     """The part of a trial that one program runs.
 
     Attributes:
@@ -56,7 +56,7 @@ class Node:
         }
 
 
-def arguments(command: Sequence[str], job: TrialJob, node: Node) -> list[str]:
+def arguments(command: Sequence[str], job: TrialJob, node: ProgramNode) -> list[str]:
     """The program and its arguments; `python` and `python3` are this process's own Python.
 
     Raises:
@@ -73,7 +73,7 @@ def arguments(command: Sequence[str], job: TrialJob, node: Node) -> list[str]:
 
 
 def environment(
-    job: TrialJob, node: Node, temporary: Path, checkpoint: Path | None
+    job: TrialJob, node: ProgramNode, temporary: Path, checkpoint: Path | None
 ) -> dict[str, str]:
     """The environment of the program, and the file with its parameters.
 

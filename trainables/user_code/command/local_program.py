@@ -35,7 +35,7 @@ StepReport = tuple[int, dict[str, float], str | None]
 
 
 @dataclass(frozen=True)
-class Known:
+class ProgramState:
     """What a rank knows at one moment; ranks exchange it.
 
     Attributes:
@@ -53,7 +53,7 @@ class Known:
     preempted: bool = field(default_factory=preemption_requested)
 
 
-def by_own_name(checkpoint: Path, temporary: Path) -> Path:
+def link_by_name(checkpoint: Path, temporary: Path) -> Path:
     """A link to a checkpoint that has the name that the program gave it, alone in its folder.
 
     Libraries find their checkpoints by name (`checkpoint-500`, `epoch_2`), and read the place of
@@ -71,9 +71,9 @@ def by_own_name(checkpoint: Path, temporary: Path) -> Path:
 class NoProgram:
     """A rank whose machine runs the program in another rank."""
 
-    def poll(self) -> Known:
+    def poll(self) -> ProgramState:
         """Wait a moment for output or reports."""
-        return Known()
+        return ProgramState()
 
     def take(self, folder: str) -> Callable[[Path], None]:
         """What moves the files of a reported checkpoint to the folder in which it is saved."""
@@ -133,14 +133,14 @@ class LocalProgram(NoProgram):
             self._files.append(EventFiles(self._work / folder, job.retention.metric))
         self._program = Program(argv, self._work, env)
 
-    def poll(self) -> Known:
+    def poll(self) -> ProgramState:
         """Take the next report, or wait a moment; see the base class."""
         alive = self._collect(0.0 if self._pending else self._poll_s)
         if self._pending:
             self._current = self._pending.popleft()
-            return Known(self._parse(self._current), running=True, alive=True)
+            return ProgramState(self._parse(self._current), running=True, alive=True)
         running = self._program.exit_code is None
-        return Known(None, running, alive, self._failure())
+        return ProgramState(None, running, alive, self._failure())
 
     def take(self, folder: str) -> Callable[[Path], None]:
         """Move what lies below the working directory, copy anything else; see the base class."""

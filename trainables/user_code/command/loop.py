@@ -17,12 +17,12 @@ from results.records.reports import Report
 from search_spaces.errors import UserError
 from trainables.job import Answer
 from trainables.runtime.preemption import Preempted, preemption_reason
-from trainables.user_code.command.environment import Node, arguments, environment
+from trainables.user_code.command.environment import ProgramNode, arguments, environment
 from trainables.user_code.command.local_program import (
-    Known,
     LocalProgram,
     NoProgram,
-    by_own_name,
+    ProgramState,
+    link_by_name,
 )
 from trainables.user_code.command.program import CommandError
 from trainables.user_code.command.project_view import changed_files, make_view
@@ -51,7 +51,7 @@ def train(command: Sequence[str], worker: Worker, project: Path | None) -> None:
     with temporary_folder() as temporary:
         local = NoProgram()
         if local_rank == 0:
-            checkpoint = by_own_name(found.folder, temporary) if found else None
+            checkpoint = link_by_name(found.folder, temporary) if found else None
             env = environment(worker.job, node, temporary, checkpoint)
             argv = arguments(command, worker.job, node)
             local = LocalProgram(worker, argv, env, temporary, found.step if found else None)
@@ -84,7 +84,7 @@ class _Follower:
         if not self._reported:
             raise UserError(f"the program ended without a report{self._local.advice()}")
 
-    def _check(self, known: Sequence[Known]) -> None:
+    def _check(self, known: Sequence[ProgramState]) -> None:
         """Raise what any rank knows to have failed."""
         if any(each.alive for each in known):
             self._worker.heartbeat()
@@ -110,13 +110,16 @@ class _Follower:
         self._local.answer(answer)
         if answer is Answer.CONTINUE:
             return True
-        self._end(at_once=not self._is_complete(step, metrics))
+        job = self._worker.job  # at `max_t` the program may end by itself
+        report = Report(step=step, metrics=metrics, attempt=job.attempt, time=0.0)
+        is_complete = job.max_t is not None and job.retention.time(report) >= job.max_t
+        self._end(at_once=not is_complete)
         return False
 
     def _end(self, *, at_once: bool) -> None:
         """End the program; the last checkpoint that it reports until then is saved."""
         self._worker.heartbeat()
-        stopped = Known(report=self._local.stop(self._last, at_once=at_once))
+        stopped = ProgramState(report=self._local.stop(self._last, at_once=at_once))
         last = exchange(self._worker, stopped)[0].report
         if last is not None:
             self._save(last[0], last[2])
@@ -126,14 +129,8 @@ class _Follower:
         if folder:
             self._worker.saver.begin(step, self._local.take(folder), self._worker.barrier)
 
-    def _is_complete(self, step: int, metrics: dict[str, float]) -> bool:
-        """Whether the program has reached the scheduler's `max_t`, so that it may end by itself."""
-        job = self._worker.job
-        report = Report(step=step, metrics=metrics, attempt=job.attempt, time=0.0)
-        return job.max_t is not None and job.retention.time(report) >= job.max_t
 
-
-def exchange(worker: Worker, known: Known) -> list[Known]:
+def exchange(worker: Worker, known: ProgramState) -> list[ProgramState]:
     """What every rank knows, by rank; the same on all of them."""
     if worker.world_size == 1:
         return [known]
@@ -144,12 +141,12 @@ def exchange(worker: Worker, known: Known) -> list[Known]:
     return found
 
 
-def _node(worker: Worker) -> tuple[Node, int]:
+def _node(worker: Worker) -> tuple[ProgramNode, int]:
     """The machine of this rank in the trial, and the rank's number on that machine."""
     with socket.create_server(("", 0)) as server:
         port: int = server.getsockname()[1]  # free now
     if worker.world_size == 1:
-        return Node(0, 1, worker.job.workers, "127.0.0.1", port), 0
+        return ProgramNode(0, 1, worker.job.workers, "127.0.0.1", port), 0
     import torch.distributed as dist
 
     places: list[Any] = [None] * worker.world_size
@@ -159,4 +156,5 @@ def _node(worker: Worker) -> tuple[Node, int]:
     # Ray Train and torchrun give their workers the address of rank 0
     address = os.environ["MASTER_ADDR"] if len(hosts) > 1 else "127.0.0.1"
     number = hosts.index(places[worker.rank][0])
-    return Node(number, len(hosts), len(mine), address, places[0][1]), mine.index(worker.rank)
+    node = ProgramNode(number, len(hosts), len(mine), address, places[0][1])
+    return node, mine.index(worker.rank)

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from search_spaces.errors import UserError
-from trainables.user_code.frames import searched
+from trainables.user_code.frames import missing_file_hint
 
 _GUARD = str(Path(__file__).with_name("process_guard.py"))
 _CHUNK, _LONGEST_LINE, _KEPT = 2**16, 2**14, 40
@@ -120,7 +120,8 @@ class Program:
         said = self._last[2] or self._last[1]
         raised = [m[1] for line in said if (m := _RAISED.match(line))]
         words = raised[-1] if raised else " | ".join(list(said)[-3:])
-        return f"the program {how}{': ' if words else ''}{words}{searched(words, self._cwd)}"
+        hint = missing_file_hint(words, self._cwd)
+        return f"the program {how}{': ' if words else ''}{words}{hint}"
 
     def _read(self, source: int, fd: int) -> Iterator[tuple[int, str]]:
         chunk = os.read(source, _CHUNK)

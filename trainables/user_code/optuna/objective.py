@@ -26,20 +26,14 @@ _PRUNED = "TrialPruned"
 """Name of the exception by which an objective ends early."""
 
 
-def is_objective(name: str) -> bool:
-    """Whether a name is of an objective: a function, or an object that is called; it is not
-    imported.
-    """
-    return read_objective(name) is not None
-
-
-class Objective(UserFunction):
+class OptunaObjective(UserFunction):
     """Calls the objective, which reports intermediate values and returns the last one.
 
     It saves no checkpoints, so a new attempt begins again.
     """
 
-    kind = "Optuna objective"
+    kind, article = "Optuna objective", "an"
+    gets_config = False
     to_pause = "a kind of code that saves checkpoints"
 
     def train(self, config: UncheckedConfig, worker: Worker) -> None:
@@ -78,7 +72,7 @@ class Objective(UserFunction):
         class.
         """
         source, count = self._source(), len(spec.objectives)
-        found = [*super().setting_problems(spec, configs)]
+        found = super().setting_problems(spec, configs)
         asked = [m.argument for m in source.members if m.suggests]
         if not source.is_passed_on and None not in asked:
             names = {m for m in asked if m is not None}
@@ -103,14 +97,6 @@ class Objective(UserFunction):
             for m in self._source().members
             if m.suggests and m.always and m.argument is not None and m.argument not in names
         ]
-
-    def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
-        """An objective runs on one worker; see the base class."""
-        return [((), "an Optuna objective takes one worker")] if list(workers) != [1] else []
-
-    def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Generators are seeded before each trial; see the base class."""
-        return {**config, "seed": seed} if "seed" in config else config
 
     def _source(self) -> ObjectiveSource:
         return read_objective(self.name) or ObjectiveSource()

@@ -9,8 +9,9 @@ import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from trainables.user_code.definitions import Definition, Sources, inner_nodes
-from trainables.user_code.loader import parse, root_of
+from trainables.user_code.loader import read, root_of
+from trainables.user_code.python_source.project import Definition, Project, inner_nodes
+from trainables.user_code.python_source.python_file import PythonFile
 
 _BRANCHES = ast.IfExp | ast.BoolOp | ast.Lambda | ast.comprehension
 """Expressions whose parts may not be evaluated."""
@@ -58,12 +59,12 @@ def read_objective(name: str) -> ObjectiveSource | None:
 
     It takes one if it asks its first argument for suggestions, or calls it `trial`.
     """
-    sources, file = Sources(root_of(name)), parse(name)[0]
-    function = sources.function(file, name.rpartition(":")[2])
+    project = Project(root_of(name))
+    function = project.function(read(name), name.rpartition(":")[2])
     if function is None or not function.parameters:
         return None
     trial, found = function.parameters[0], ObjectiveSource()
-    _Reader(sources, found).read(function, trial, always=True)
+    _ObjectiveReader(project, found).read(function, trial, always=True)
     found.num_values = {
         len(node.value.elts) if isinstance(node.value, ast.Tuple) else 1
         for node in inner_nodes(function.body)
@@ -73,55 +74,63 @@ def read_objective(name: str) -> ObjectiveSource | None:
     return found if is_objective else None
 
 
-class _Reader:
-    def __init__(self, sources: Sources, found: ObjectiveSource) -> None:
-        self._sources, self._found = sources, found
+class _ObjectiveReader:
+    def __init__(self, project: Project, found: ObjectiveSource) -> None:
+        self._project, self._found = project, found
         self._seen: set[ast.AST] = set()
 
     def read(self, function: Definition, trial: str, *, always: bool) -> None:
         """Add what a function does with its argument `trial`."""
         self._seen.add(function.node)
-        certain = {id(node) for node in _certain(function.body)} if always else set()
-        nodes = list(ast.walk(ast.Module(function.body, [])))
-        calls = {id(node.func): node for node in nodes if isinstance(node, ast.Call)}
-        known = set[int]()  # parts of members, and arguments of functions that are read
-        for node in nodes:  # outer ones first
-            if isinstance(node, ast.Attribute) and id(node) not in known:
-                name = ast.unparse(node).removeprefix(f"{trial}.")
-                if _root(node) == trial and name.count(".") == name.startswith("study."):
-                    known |= set(map(id, ast.walk(node)))
-                    call = calls.get(id(node))
-                    place = f"{function.file.name}:{node.lineno}"
-                    self._found.members.append(
-                        Member(name, place, _text(call), always=id(call) in certain)
-                    )
-            elif isinstance(node, ast.Call):
-                known |= self._follow(function, node, trial, always=id(node) in certain)
-            elif isinstance(node, ast.Name) and node.id == trial and id(node) not in known:
+        parents = function.file.parents
+        certain = {*_certain(function.body)} if always else set()
+        for node in ast.walk(ast.Module(function.body, [])):
+            if not (isinstance(node, ast.Name) and node.id == trial):
+                continue
+            member = parents[node]
+            if isinstance(member, ast.Attribute):
+                inner = parents[member]
+                if member.attr == "study" and isinstance(inner, ast.Attribute):
+                    member = inner
+                self._add(function.file, member, f"{trial}.", certain)
+            elif not self._follow(function, node, certain):
                 self._found.is_passed_on = True
 
-    def _follow(
-        self, function: Definition, call: ast.Call, trial: str, *, always: bool
-    ) -> set[int]:
-        """Read the function that a call gives the trial to; returns ids of such arguments."""
-        positional = {i: a for i, a in enumerate(call.args) if _is_name(a, trial)}
-        named = {k.arg: k.value for k in call.keywords if _is_name(k.value, trial)}
-        given = {id(node) for node in (*positional.values(), *named.values())}
-        called = self._called(function, call) if given else None
-        if called is None:
-            return set()
-        every = [a.arg for a in (*called.node.args.args, *called.node.args.kwonlyargs)]
-        names = [n for i, n in enumerate(called.parameters) if i in positional]
-        names += [n for n in every if n in named]
+    def _add(
+        self, file: PythonFile, member: ast.Attribute, trial: str, certain: set[ast.AST]
+    ) -> None:
+        name, place = ast.unparse(member).removeprefix(trial), f"{file.path.name}:{member.lineno}"
+        call = file.parents[member]
+        if isinstance(call, ast.Call) and call.func is member:
+            found = Member(name, place, _text(call), always=call in certain)
+        else:
+            found = Member(name, place)
+        self._found.members.append(found)
+
+    def _follow(self, function: Definition, trial: ast.Name, certain: set[ast.AST]) -> bool:
+        """Read the function to which a call gives the trial, if it is known."""
+        parents = function.file.parents
+        argument = parents[trial]
+        call = parents[argument] if isinstance(argument, ast.keyword) else argument
+        if not isinstance(call, ast.Call) or call.func is trial:
+            return False
+        if (called := self._called(function, call)) is None:
+            return False
+        if isinstance(argument, ast.keyword):
+            args = called.node.args
+            names = [a.arg for a in (*args.args, *args.kwonlyargs) if a.arg == argument.arg]
+        else:
+            position = call.args.index(trial)
+            names = called.parameters[position : position + 1]
         for name in names if called.node not in self._seen else ():
-            self.read(called, name, always=always)
-        return given if names else set()
+            self.read(called, name, always=call in certain)
+        return bool(names)
 
     def _called(self, function: Definition, call: ast.Call) -> Definition | None:
         for node in ast.walk(function.node):
-            if isinstance(node, ast.FunctionDef) and _is_name(call.func, node.name):
+            if isinstance(node, ast.FunctionDef) and ast.unparse(call.func) == node.name:
                 return Definition(function.file, node)
-        return self._sources.called(function.file, call.func, function.owner)
+        return self._project.called(function.file, call.func, function.owner)
 
 
 def _certain(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
@@ -147,23 +156,8 @@ def _parts(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def _root(node: ast.expr) -> str:
-    """`trial` of `trial.study.direction`."""
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return node.id if isinstance(node, ast.Name) else ""
-
-
-def _text(call: ast.Call | None) -> str | None:
+def _text(call: ast.Call) -> str | None:
     """The text that a call has as its first argument, or as its `name`."""
-    first = [*(call.args[:1] if call else ()), *(_keyword(call, "name") if call else ())]
+    first = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "name")]
     value = first[0].value if first and isinstance(first[0], ast.Constant) else None
     return value if isinstance(value, str) else None
-
-
-def _keyword(call: ast.Call, name: str) -> list[ast.expr]:
-    return [k.value for k in call.keywords if k.arg == name]
-
-
-def _is_name(node: ast.expr, name: str) -> bool:
-    return isinstance(node, ast.Name) and node.id == name

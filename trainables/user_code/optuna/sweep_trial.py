@@ -43,7 +43,7 @@ class TrialPruned(Exception):
     """Ends an objective that goes on after it was told to stop."""
 
 
-class SweepStudy:
+class StudyView:
     """What `trial.study` is."""
 
     def __init__(self, worker: Worker) -> None:
@@ -79,7 +79,7 @@ class SweepTrial:
         self._is_held = False
         self.params: dict[str, Any] = {}
         self.user_attrs: dict[str, Any] = {}
-        self.study = SweepStudy(worker)
+        self.study = StudyView(worker)
         self.datetime_start = datetime.now()  # without a time zone, as Optuna has it
         digits = "".join(filter(str.isdigit, worker.job.trial_id.partition("-")[0]))
         self.number = int(digits or 0)
@@ -126,7 +126,9 @@ class SweepTrial:
         """
         if len(self._worker.job.objectives) > 1:
             raise UserError("trial.report: an objective of several metrics returns them only")
-        self._finish_held()
+        if self._is_held and self._newest is not None:  # it ends with that report
+            self._is_held = False
+            self._send(self._last, [self._newest])
         if self.should_prune():
             raise TrialPruned("the trial was stopped at an earlier report")
         if (step := _step(step)) <= self._last:
@@ -170,12 +172,6 @@ class SweepTrial:
     @property
     def _metrics(self) -> list[str]:
         return [o.metric for o in self._worker.job.objectives]
-
-    def _finish_held(self) -> None:
-        """The objective goes on after `max_t`: the trial ends with the report that was held."""
-        if self._is_held and self._newest is not None:
-            self._is_held = False
-            self._send(self._last, [self._newest])
 
     def _send(self, step: int, values: Sequence[float]) -> None:
         metrics = dict(zip(self._metrics, values, strict=True))

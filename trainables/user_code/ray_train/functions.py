@@ -15,11 +15,6 @@ if TYPE_CHECKING:
 
     from trainables.runtime.sampler import Sampler
 
-_FIT = (
-    "the script calls fit() when it is imported, which would start workers within workers; put "
-    "that call under if __name__ == '__main__':"
-)
-
 
 class LoopFunctions:
     """Replaces `ray.train.report` and `ray.train.get_checkpoint` in this worker.
@@ -98,20 +93,3 @@ class LoopFunctions:
 def warn_not_restored(job: TrialJob, code: str, call: str) -> None:
     """Warn, once, in the log and by a file, that code did not ask for its checkpoint by a call."""
     warn_once(job, f"had a checkpoint, and the {code} did not ask for it by {call}; it began again")
-
-
-@contextmanager
-def refuse_fit() -> Iterator[None]:
-    """Within the block, `fit()` of a trainer raises an error instead of waiting for ever."""
-    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
-
-    original = DataParallelTrainer.fit
-
-    def fit(self: DataParallelTrainer) -> Any:
-        raise ImportError(_FIT)
-
-    DataParallelTrainer.fit = fit  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        DataParallelTrainer.fit = original  # type: ignore[method-assign]

@@ -31,7 +31,7 @@ _CONTROL = ("done", "should_checkpoint")
 _current: FunctionSession | None = None
 
 
-class Ended(SystemExit):
+class FunctionEnded(SystemExit):
     """Ends a function at the report at which its trial ends; not an `Exception` that code catches.
 
     Ray Tune ends functions in this way too.
@@ -126,7 +126,7 @@ class FunctionSession:
         """See `ray.tune.report`.
 
         Raises:
-            Ended: the trial is over.
+            FunctionEnded: the trial is over.
         """
         if self._reports is None:
             self._reports = Reports(self.worker, self._begin())
@@ -139,7 +139,7 @@ class FunctionSession:
                 raise
             self._newest = dict(metrics)
         if self._ended:
-            raise Ended(0)
+            raise FunctionEnded(0)
 
     @property
     def _ended(self) -> bool:

@@ -12,11 +12,9 @@ from search_spaces.nested import show
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
 from trainables.user_code import loader
-from trainables.user_code.offered import REFUSED
 from trainables.user_code.parameters import parameter_problems
 from trainables.user_code.private_folders import private_folders
-from trainables.user_code.ray_train.source import reads_seed
-from trainables.user_code.ray_tune.source import function_problems, tune_class_methods
+from trainables.user_code.ray_code import tune_class_methods, tune_problems
 from trainables.user_code.user_loop import UncheckedConfig, UserFunction
 
 if TYPE_CHECKING:
@@ -30,23 +28,9 @@ _STATE = "_dict_checkpoint.pkl"
 class TuneCode(UserFunction):
     """What functions and classes for Ray Tune have in common."""
 
-    def worker_problems(self, config: Mapping[str, Any], workers: Sequence[int]) -> list[Problem]:
-        """Ray Tune knows no ranks; see the base class."""
-        problem = f"a {self.kind} {REFUSED[self.kind]['resources.workers']}"
-        return [((), problem)] if list(workers) != [1] else []
-
     def code_problems(self) -> list[str]:
         """A search at import, a wrong signature; see the base class."""
-        return [*super().code_problems(), *function_problems(self.name)]
-
-    def seeded(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        """Generators are seeded before each trial, `config["seed"]` too; see the base class."""
-        wanted = "seed" not in config and reads_seed(self.name)
-        return {**config, "seed": seed} if wanted else config
-
-    def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
-        """As `seeded`, also where the sweep has a seed; see the base class."""
-        return {**config, "seed": seed} if "seed" in config else self.seeded(config, seed)
+        return [*super().code_problems(), *tune_problems(self.name)]
 
 
 class TuneFunction(TuneCode):
@@ -72,12 +56,10 @@ class TuneFunction(TuneCode):
     def setting_problems(
         self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
     ) -> list[Problem]:
-        """Names that the function does not know, a setting without effect; see the base class."""
-        given = {name for config in configs for name in config}
-        found = [*super().setting_problems(spec, configs)]
-        if spec.checkpoint.every > 1:
-            found.append((("checkpoint", "every"), REFUSED[self.kind]["checkpoint.every"]))
-        return [*found, *parameter_problems(self.name, spec, given)]
+        """Also names that the function does not know; see the base class."""
+        names = {name for config in configs for name in config}
+        found = super().setting_problems(spec, configs)
+        return [*found, *parameter_problems(self.name, spec, names)]
 
 
 class TuneClass(TuneCode):
@@ -98,12 +80,10 @@ class TuneClass(TuneCode):
     def setting_problems(
         self, spec: SweepSpec, configs: Sequence[Mapping[str, Any]]
     ) -> list[Problem]:
-        """A class that nothing would end; see the base class."""
-        found = [*super().setting_problems(spec, configs)]
-        if (
-            spec.scheduler.max_t is None
-            and b"done" not in loader.find(self.name).read_bytes().lower()
-        ):
+        """Also a class that nothing would end; see the base class."""
+        found = super().setting_problems(spec, configs)
+        ends = b"done" in loader.find(self.name).read_bytes().lower()
+        if spec.scheduler.max_t is None and not ends:
             problem = "nothing ends a trial: give max_t, or let step() return {'done': True}"
             found.append((("scheduler",), problem))
         return found

@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import json
-import string
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from typing import Any
 
+from tuning.deploy import DeployTemplate
+
 FINAL = "final/"
 """Folder of the manifests that train a winner."""
 OVERLAYS = ("backup", "encrypted", "monitoring", "queue", "scrape", "spot", "tls")
 _GPU = "  # gpu"
-
-
-class _Template(string.Template):
-    """Manifests use `$(NAME)` for variables of a container."""
-
-    delimiter = "@"
 
 
 def templates() -> Iterator[tuple[str, str]]:
@@ -51,7 +46,7 @@ def _filled(line: str, values: Mapping[str, object]) -> Iterator[str]:
     name = line.strip().removeprefix("- @{").removesuffix("}")
     items = values.get(name)
     if not isinstance(items, list):
-        yield _Template(line.removesuffix(_GPU)).substitute(values)
+        yield DeployTemplate(line.removesuffix(_GPU)).substitute(values)
         return
     for item in items:
         yield line.replace(f"@{{{name}}}", json.dumps(item))

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import json
-import string
 from collections.abc import Mapping
 from importlib.resources import files
 from typing import Any
 
+from tuning.deploy import DeployTemplate
+
 _FILES = ("prometheus.yml", "rules.yml", "alertmanager.yml")
 _COLUMNS, _PER_ROW, _HEIGHT = 24, 4, 7
-
-
-class _Template(string.Template):
-    """Prometheus' own templates use `$` and `{{ }}`."""
-
-    delimiter = "@"
+_SOURCE = {"type": "datasource", "name": "source", "query": "prometheus", "label": "Source"}
+_SWEEP = {
+    "type": "query",
+    "name": "sweep",
+    "label": "Sweep",
+    "datasource": {"type": "prometheus", "uid": "$source"},
+    "query": "label_values(tune_build_info, sweep)",
+    "refresh": 2,
+    "multi": True,
+    "includeAll": True,
+    "current": {"text": "All", "value": "$__all"},
+}
 
 
 def rendered(values: Mapping[str, object]) -> dict[str, str]:
@@ -24,7 +31,7 @@ def rendered(values: Mapping[str, object]) -> dict[str, str]:
     Raises:
         KeyError: a placeholder has no value.
     """
-    texts = {name: _Template(_read(name)).substitute(values) for name in _FILES}
+    texts = {name: DeployTemplate(_read(name)).substitute(values) for name in _FILES}
     return {**texts, "dashboard.json": json.dumps(dashboard(), indent=1) + "\n"}
 
 
@@ -58,7 +65,7 @@ def dashboard() -> dict[str, Any]:
         "schemaVersion": 36,
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
-        "templating": {"list": [_source(), _sweep()]},
+        "templating": {"list": [_SOURCE, _SWEEP]},
         "panels": made,
     }
 
@@ -74,24 +81,6 @@ def _panel(panel: Mapping[str, Any]) -> dict[str, Any]:
         "datasource": {"type": "prometheus", "uid": "$source"},
         "fieldConfig": {"defaults": {"unit": panel["unit"]}, "overrides": []},
         "targets": targets,
-    }
-
-
-def _source() -> dict[str, Any]:
-    return {"type": "datasource", "name": "source", "query": "prometheus", "label": "Source"}
-
-
-def _sweep() -> dict[str, Any]:
-    return {
-        "type": "query",
-        "name": "sweep",
-        "label": "Sweep",
-        "datasource": {"type": "prometheus", "uid": "$source"},
-        "query": "label_values(tune_build_info, sweep)",
-        "refresh": 2,
-        "multi": True,
-        "includeAll": True,
-        "current": {"text": "All", "value": "$__all"},
     }
 
 

@@ -1,20 +1,17 @@
-"""Finds the functions that user code calls, in its own file and in those beside it.
-
-Files are parsed, never imported.
-"""
+"""Finds the functions that user code calls, in its own file and in those beside it."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from trainables.runtime.source import module_files
-from trainables.user_code.syntax import top_level
+from trainables.user_code.python_source.python_file import PythonFile, read_file
 
-Bound = ast.FunctionDef | ast.ClassDef | ast.Assign
-Imported = dict[str, list[tuple[Path, str]]]
+_Bound = ast.FunctionDef | ast.ClassDef | ast.Assign
+Imports = dict[str, list[tuple[Path, str]]]
 """Names that are imported from beside: the file of each, and its name there; an empty one for the
 module itself.
 """
@@ -28,21 +25,21 @@ class Definition:
     Attributes:
         file: that defines it.
         node: its source.
-        given: number of its first arguments that a caller does not give: `self`, or those of a
+        bound: number of its first arguments that a caller does not give: `self`, or those of a
             `functools.partial`.
         owner: the class of a method.
     """
 
-    file: Path
+    file: PythonFile
     node: ast.FunctionDef | ast.Lambda
-    given: int = 0
+    bound: int = 0
     owner: ast.ClassDef | None = None
 
     @property
     def parameters(self) -> list[str]:
         """Names of the positional arguments that a caller gives."""
         args = self.node.args
-        return [a.arg for a in (*args.posonlyargs, *args.args)][self.given :]
+        return [a.arg for a in (*args.posonlyargs, *args.args)][self.bound :]
 
     @property
     def body(self) -> list[ast.stmt]:
@@ -53,8 +50,8 @@ class Definition:
         return [ast.copy_location(ast.Return(node.body), node)]
 
 
-class Sources:
-    """The parsed files of user code.
+class Project:
+    """The files of user code.
 
     Args:
         root: the folder within which imports are the user's own.
@@ -62,24 +59,21 @@ class Sources:
 
     def __init__(self, root: Path) -> None:
         self._root = root
-        self._trees: dict[Path, ast.Module] = {}
-        self._imports: dict[Path, Imported] = {}
+        self._imports: dict[Path, Imports] = {}
 
-    def tree(self, file: Path) -> ast.Module:
-        """The syntax tree of a file; an empty one if it has a syntax error."""
-        if file not in self._trees:
-            try:
-                self._trees[file] = ast.parse(file.read_bytes())
-            except (SyntaxError, ValueError):
-                self._trees[file] = ast.Module([], [])
-        return self._trees[file]
+    def file(self, path: Path) -> PythonFile:
+        """A file; an empty one if it has a syntax error."""
+        try:
+            return read_file(path)
+        except (SyntaxError, ValueError):
+            return PythonFile(path, ast.Module([], []))
 
-    def function(self, file: Path, name: str) -> Definition | None:
+    def function(self, file: PythonFile, name: str) -> Definition | None:
         """What runs when the object that a file has under a name is called."""
-        return self._runs(*found, "__call__") if (found := self._bound(file, name)) else None
+        return self._resolved(file, name, "__call__")
 
     def called(
-        self, file: Path, function: ast.expr, owner: ast.ClassDef | None = None
+        self, file: PythonFile, function: ast.expr, owner: ast.ClassDef | None = None
     ) -> Definition | None:
         """What runs at a call in a file; of a class, its `__init__`.
 
@@ -92,26 +86,23 @@ class Sources:
             owner: the class of the method that calls it.
         """
         if isinstance(function, ast.Name):
-            found = self._bound(file, function.id)
-            return self._runs(*found, "__init__") if found else None
+            return self._resolved(file, function.id, "__init__")
         if not isinstance(function, ast.Attribute):
             return None
         for path, name in self._imported(file).get(ast.unparse(function.value), ()):
-            found = None if name else self._bound(path, function.attr)
-            return self._runs(*found, "__init__") if found else None
-        own = [n for n in top_level(self.tree(file)) if isinstance(n, ast.ClassDef)]
-        methods = (_method(file, c, function.attr) for c in ([owner] if owner else []) + own)
-        return next((m for m in methods if m), None)
+            return None if name else self._resolved(self.file(path), function.attr, "__init__")
+        classes = [*([owner] if owner else []), *file.classes]
+        return next((m for c in classes if (m := _method(file, c, function.attr))), None)
 
-    def imports(self, file: Path, node: ast.Import | ast.ImportFrom) -> Imported:
+    def imports(self, file: PythonFile, node: ast.Import | ast.ImportFrom) -> Imports:
         """What a statement of a file imports from beside."""
-        found: Imported = {}
+        found: Imports = {}
         for alias in node.names:
             if isinstance(node, ast.Import):
                 files = module_files(alias.name, self._root)
                 found[alias.asname or alias.name] = [(path, "") for path in files]
                 continue
-            folder = file.parents[node.level - 1] if node.level else self._root
+            folder = file.path.parents[node.level - 1] if node.level else self._root
             inner = ".".join(filter(None, (node.module, alias.name)))
             modules, packages = (
                 module_files(module, folder, relative=node.level > 0)
@@ -121,60 +112,65 @@ class Sources:
             found[alias.asname or alias.name] = [(path, "") for path in modules] or names
         return {name: places for name, places in found.items() if places}
 
-    def _imported(self, file: Path) -> Imported:
-        if file not in self._imports:
-            self._imports[file] = {}
-            for node in ast.walk(self.tree(file)):
+    def _imported(self, file: PythonFile) -> Imports:
+        if file.path not in self._imports:
+            found = self._imports[file.path] = {}
+            for node in file.nodes:
                 if isinstance(node, ast.Import | ast.ImportFrom):
-                    self._imports[file] |= self.imports(file, node)
-        return self._imports[file]
+                    found |= self.imports(file, node)
+        return self._imports[file.path]
 
-    def _bound(self, file: Path, name: str, before: int = _ANYWHERE) -> tuple[Path, Bound] | None:
+    def _bound(
+        self, file: PythonFile, name: str, before: int = _ANYWHERE
+    ) -> tuple[PythonFile, _Bound] | None:
         """The last statement that binds a name, before a line; imports from beside are followed."""
-        found = [
-            node
-            for node in top_level(self.tree(file))
-            if isinstance(node, Bound) and name in _names(node) and node.lineno < before
-        ]
-        if found:
-            return file, found[-1]
+        for node in reversed(file.statements):
+            if isinstance(node, _Bound) and name in _names(node) and node.lineno < before:
+                return file, node
         for path, original in self._imported(file).get(name, ()):
-            return self._bound(path, original) if original and path != file else None
+            follows = original and path != file.path
+            return self._bound(self.file(path), original) if follows else None
         return None
 
-    def _runs(self, file: Path, node: Bound, method: str) -> Definition | None:
-        """What a call runs: of a class a method, of a variable what its value is."""
+    def _resolved(
+        self, file: PythonFile, name: str, method: str, before: int = _ANYWHERE
+    ) -> Definition | None:
+        """What a call of a name runs: of a class a method, of a variable what its value is."""
+        if (found := self._bound(file, name, before)) is None:
+            return None
+        file, node = found
         if isinstance(node, ast.FunctionDef):
             return Definition(file, node)
         if isinstance(node, ast.ClassDef):
             return _method(file, node, method)
         return self._value(file, node.value, node.lineno)
 
-    def _value(self, file: Path, value: ast.expr, line: int) -> Definition | None:
+    def _value(self, file: PythonFile, value: ast.expr, line: int) -> Definition | None:
         """The function that is, or that is returned by, the value of a variable."""
         if isinstance(value, ast.Lambda):
             return Definition(file, value)
         if isinstance(value, ast.Name):
-            found = self._bound(file, value.id, line)
-            return self._runs(*found, "__call__") if found else None
+            return self._resolved(file, value.id, "__call__", line)
         if not isinstance(value, ast.Call):
             return None
         if ast.unparse(value.func).rpartition(".")[2] == "partial" and value.args:
             inner = self._value(file, value.args[0], line)
-            return inner and replace(inner, given=inner.given + len(value.args) - 1)
-        made = self._bound(file, value.func.id, line) if isinstance(value.func, ast.Name) else None
+            return inner and replace(inner, bound=inner.bound + len(value.args) - 1)
+        if not isinstance(value.func, ast.Name):
+            return None
+        made = self._bound(file, value.func.id, line)
         if made and isinstance(made[1], ast.FunctionDef):
             return _returned(made[0], made[1])
-        return self._runs(*made, "__call__") if made else None
+        return self._resolved(file, value.func.id, "__call__", line)
 
 
-def _names(node: Bound) -> list[str]:
+def _names(node: _Bound) -> list[str]:
     if isinstance(node, ast.Assign):
         return [t.id for t in node.targets if isinstance(t, ast.Name)]
     return [node.name]
 
 
-def _method(file: Path, owner: ast.ClassDef, name: str) -> Definition | None:
+def _method(file: PythonFile, owner: ast.ClassDef, name: str) -> Definition | None:
     for node in owner.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             static = any(ast.unparse(d) == "staticmethod" for d in node.decorator_list)
@@ -182,7 +178,7 @@ def _method(file: Path, owner: ast.ClassDef, name: str) -> Definition | None:
     return None
 
 
-def _returned(file: Path, maker: ast.FunctionDef) -> Definition | None:
+def _returned(file: PythonFile, maker: ast.FunctionDef) -> Definition | None:
     """The function that a function makes and returns."""
     inner = {n.name: n for n in maker.body if isinstance(n, ast.FunctionDef)}
     for node in (n.value for n in maker.body if isinstance(n, ast.Return)):
@@ -193,9 +189,9 @@ def _returned(file: Path, maker: ast.FunctionDef) -> Definition | None:
     return None
 
 
-def inner_nodes(nodes: Sequence[ast.AST]) -> Iterator[ast.AST]:
+def inner_nodes(nodes: Iterable[ast.AST]) -> Iterator[ast.AST]:
     """What runs with these nodes: they and their parts, without the functions in them."""
-    waiting: list[ast.AST] = list(nodes)
+    waiting = list(nodes)
     while waiting:
         node = waiting.pop(0)
         yield node

@@ -8,11 +8,10 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from pathlib import Path
 
-from trainables.user_code.definitions import Sources, inner_nodes
-from trainables.user_code.syntax import full_name, imported_names
+from trainables.user_code.python_source.project import Project, inner_nodes
+from trainables.user_code.python_source.python_file import PythonFile
 
 _FUNCTIONS = re.compile(
     r"ray\.tune\.run(_experiments)?|wandb\.agent|hyperopt\.fmin|skopt\.\w+_minimize|tuning\.run"
@@ -29,32 +28,34 @@ trains, by it.
 """
 
 
-def import_problems(file: Path, root: Path) -> list[str]:
+def import_problems(path: Path, root: Path) -> list[str]:
     """One line for each search or training that an import of a file begins.
 
     Args:
         root: the folder within which imports are the user's own.
     """
-    sources = Sources(root)
-    waiting, found, problems = [file], {file}, list[str]()
+    project = Project(root)
+    waiting, found, problems = [path], {path}, list[str]()
     while waiting:
-        here = waiting.pop(0)
-        for node in _run_at_import(sources.tree(here).body):
-            problems += _problems(sources, here, node)
+        file = project.file(waiting.pop(0))
+        for node in _run_at_import(file.tree.body):
+            problems += _problems(project, file, node)
             if isinstance(node, ast.Import | ast.ImportFrom):
-                paths = {p for places in sources.imports(here, node).values() for p, _ in places}
+                paths = {p for places in project.imports(file, node).values() for p, _ in places}
                 waiting += sorted(paths - found)
                 found |= paths
     return problems
 
 
-def _problems(sources: Sources, file: Path, statement: ast.AST) -> Iterator[str]:
+def _problems(project: Project, file: PythonFile, statement: ast.AST) -> Iterator[str]:
+    # main(), whatever it does, is the whole program
+    is_main = isinstance(statement, ast.Expr) and ast.unparse(statement.value) == "main()"
     for call in _calls([statement]):
-        # main(), whatever it does, is the whole program
-        is_main = isinstance(statement, ast.Expr) and ast.unparse(statement.value) == "main()"
-        if is_main or _searches(sources, file, call, None, set()):
-            problem = f"calls {_shown(call.func)}() when a worker imports the file"
-            yield f"{file}:{call.lineno}: {problem}; put it under if __name__ == '__main__':"
+        if is_main or _searches(project, file, call, None, set()):
+            name = file.name(call.func)
+            shown = name.rpartition(".")[2] if name.startswith(".") else ast.unparse(call.func)
+            problem = f"calls {shown}() when a worker imports the file"
+            yield f"{file.path}:{call.lineno}: {problem}; put it under if __name__ == '__main__':"
 
 
 def _run_at_import(body: Sequence[ast.stmt]) -> Iterator[ast.AST]:
@@ -84,56 +85,46 @@ def _entered(node: ast.If) -> list[ast.stmt]:
 
 
 def _searches(
-    sources: Sources, file: Path, call: ast.Call, owner: ast.ClassDef | None, seen: set[ast.AST]
+    project: Project,
+    file: PythonFile,
+    call: ast.Call,
+    owner: ast.ClassDef | None,
+    seen: set[ast.AST],
 ) -> bool:
     """Whether a call searches or trains, itself or in what it calls."""
-    if _is_search(call, sources.tree(file)):
+    if _is_search(call, file):
         return True
-    found = sources.called(file, call.func, owner)
+    found = project.called(file, call.func, owner)
     if found is None or found.node in seen:
         return False
     seen.add(found.node)
     calls = _calls(found.body)
-    return any(_searches(sources, found.file, inner, found.owner, seen) for inner in calls)
+    return any(_searches(project, found.file, inner, found.owner, seen) for inner in calls)
 
 
 def _calls(nodes: Sequence[ast.AST]) -> Iterator[ast.Call]:
     return (n for n in inner_nodes(nodes) if isinstance(n, ast.Call))
 
 
-def _is_search(call: ast.Call, tree: ast.Module) -> bool:
-    aliases = _aliases(tree)
-    if _FUNCTIONS.fullmatch(full_name(call.func, aliases)):
+def _is_search(call: ast.Call, file: PythonFile) -> bool:
+    if _FUNCTIONS.fullmatch(file.name(call.func)):
         return True
     if not isinstance(call.func, ast.Attribute):
         return False
     method, keywords = call.func.attr, {k.arg for k in call.keywords}
     if method == "optimize":
-        return "n_trials" in keywords or any("optuna" in name for name in aliases.values())
+        return "n_trials" in keywords or any("optuna" in name for name in file.imported)
     if method == "fit" and not call.args and not keywords:
         return True
     makers = _METHODS.get(method)
-    return makers is not None and bool(makers.fullmatch(_maker(call.func.value, tree)))
+    return makers is not None and bool(makers.fullmatch(_maker(call.func.value, file)))
 
 
-def _maker(receiver: ast.expr, tree: ast.Module) -> str:
+def _maker(receiver: ast.expr, file: PythonFile) -> str:
     """The full name of what was called to make an object; empty if that is not known."""
     name, made = ast.unparse(receiver), [receiver]
-    for node in ast.walk(tree):
+    for node in file.nodes:
         if isinstance(node, ast.Assign) and name in map(ast.unparse, node.targets):
             made.append(node.value)
     calls = [node for node in made if isinstance(node, ast.Call)]
-    return full_name(calls[-1].func, _aliases(tree)) if calls else ""
-
-
-@lru_cache(64)
-def _aliases(tree: ast.Module) -> dict[str, str]:
-    plain = (n for n in ast.walk(tree) if isinstance(n, ast.Import))
-    names = {a.name: a.name for n in plain for a in n.names if not a.asname}
-    return names | imported_names(tree)
-
-
-def _shown(function: ast.expr) -> str:
-    text = ast.unparse(function)
-    plain = all(isinstance(n, ast.Name | ast.Attribute | ast.Load) for n in ast.walk(function))
-    return text if plain else text.rpartition(".")[2]
+    return file.name(calls[-1].func) if calls else ""

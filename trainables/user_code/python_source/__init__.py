@@ -1,0 +1,1 @@
+"""Reads users' Python files; nothing is imported or run."""
