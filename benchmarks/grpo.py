@@ -202,8 +202,8 @@ def held_out(config: dict[str, Any], model: Path, cache: Path) -> float:
 def make_start(config: dict[str, Any], cache: Path) -> str:
     """The folder of the fine-tuned model that all begin with."""
     import torch
-
     from trainables.causal_lm.client import trained_once
+
     from trainables.grpo.config import GRPOConfig
 
     start = GRPOConfig.model_validate({**config, "sft": START}).start

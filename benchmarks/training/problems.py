@@ -11,18 +11,16 @@ import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional as F
+from trainables.causal_lm.optimizer import lr_schedule, optimizer_of
 
 from benchmarks.training.case import Case
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.tokenizer import wrap_bpe
 from trainables.causal_lm.model.model import new_model
-from trainables.causal_lm.optimizer import lr_schedule, optimizer_of
 from trainables.causal_lm.task import open_task
 from trainables.client import Rows
-from trainables.common.cross_entropy import IGNORED
 from trainables.common.data_sampler import Sampler
-from trainables.common.schedules import lr_factor
 from trainables.image_classifier import loop as images
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.data import prepare
@@ -30,6 +28,8 @@ from trainables.image_classifier.model import new_classifier
 from trainables.registry import resolve
 from trainables.sft.config import SFTConfig
 from trainables.sft.task import open_task as open_answers
+from trainables.training.cross_entropy import IGNORED
+from trainables.training.schedules import lr_factor
 
 Inputs = tuple[dict[str, Any], torch.Tensor]
 """Arguments of the model, and the targets of its logits; those that do not count are IGNORED."""

@@ -5,12 +5,12 @@ import inspect
 from pathlib import Path
 
 import pytest
+from trainables.deprecation import MODULES
 
 import trainables
 from tests.trainables.local import make_worker
 from trainables.base import Trainable
 from trainables.config import TrainableConfig
-from trainables.deprecation import MODULES
 
 OLD_IMPORTS = """
 from trainables.base import Split, Trainable, TrainableConfig

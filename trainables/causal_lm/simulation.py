@@ -21,21 +21,21 @@ from results.records.reports import Report
 from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from search_spaces.spec.layout import LayoutSpec
-from trainables.causal_lm import loop
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.dataset import Dataset
 from trainables.causal_lm.data.tokenizer import load_pretrained
+from trainables.causal_lm.lora import add_adapter
 from trainables.causal_lm.model.model import architecture
-from trainables.causal_lm.model.objective import Inputs, NextTokenLoss
+from trainables.causal_lm.model.objective import Inputs
 from trainables.causal_lm.model.packing import packing_by_masks, set_packing
-from trainables.causal_lm.task import FixedData, Task
+from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
-from trainables.common.lora import add_adapter
 from trainables.job import Answer, TrialJob
 from trainables.parallel.fake_rank import FakeDataParallel, fake_group, fake_tensors
 from trainables.parallel.footprint import Footprint
 from trainables.parallel.meter import Meter
 from trainables.parallel.replaced import replaced
+from trainables.training import run as loop
 from trainables.worker import Worker
 
 
@@ -74,7 +74,7 @@ def _simulate(config: CausalLMConfig, layout: Layout, rank: int, before: int) ->
         worker = Worker(job, _Silent(), torch.device("cpu"), rank, ranks)
         with fake_tensors(worker.mesh), _fake_data_parallel(ranks):
             model = new_random_model(config)
-            run = loop.Run(cast(Task, _NoData(config)), worker, model, "")
+            run = loop.Run(_NoData(config), worker, model, "")
             found = measure(run, before)
         worker.mesh.close()
         return found
@@ -91,8 +91,8 @@ def measure(run: loop.Run, before: int = 1) -> Footprint:
     return meter.footprint(run.optimizer)
 
 
-@dataclass(frozen=True)
-class _NoData(FixedData):
+@dataclass
+class _NoData(LanguageTask):
     """A batch of tokens 0."""
 
     config: CausalLMConfig
@@ -109,13 +109,13 @@ class _NoData(FixedData):
             return tokens, None, None
         return tokens, None, torch.arange(length, device=device).repeat(len(rows), 1)
 
-    def loss(self, model: nn.Module) -> nn.Module:
-        return NextTokenLoss(model, self.config)
+    def evaluate(self, *given: Any, **named: Any) -> dict[str, float]:
+        raise NotImplementedError
 
     def num_targets(self, rows: Rows) -> int:
         return len(rows) * self.config.sequence_length
 
-    num_tokens = num_targets
+    num_items = num_targets
 
 
 class _Described:
@@ -143,7 +143,7 @@ def new_random_model(config: CausalLMConfig) -> nn.Module:
 
 @contextmanager
 def _fake_data_parallel(ranks: int) -> Iterator[None]:
-    def parallel(model: nn.Module, worker: Worker, *_: Any) -> nn.Module:
+    def parallel(model: nn.Module, worker: Worker, *_: Any, **__: Any) -> nn.Module:
         alone = ranks == 1 or worker.mesh.is_sharded
         return model if alone else FakeDataParallel(model)
 

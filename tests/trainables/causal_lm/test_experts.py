@@ -16,6 +16,7 @@ from tests.trainables.local import RecordingChannel, newest_checkpoint, run_tria
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.dataset import prepare
+from trainables.causal_lm.experts import ExpertsConfig
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import (
     NextTokenLoss,
@@ -25,7 +26,6 @@ from trainables.causal_lm.model.objective import (
 )
 from trainables.causal_lm.model.packing import document_positions
 from trainables.causal_lm.trainable import CausalLM
-from trainables.common.experts import ExpertsConfig
 from trainables.job import Answer
 
 CONFIG = {**EXAMPLES["causal_lm"].config, "experts": {"count": 4, "balance": 0.5}}

@@ -17,8 +17,8 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.dataset import prepare
 from trainables.causal_lm.task import evaluated_rows
 from trainables.causal_lm.trainable import CausalLM
-from trainables.common.training import read_lineage
 from trainables.job import Answer
+from trainables.training.checkpoint import read_lineage
 
 TINY = EXAMPLES["causal_lm"].config
 

@@ -23,11 +23,11 @@ from tests.trainables.local import RecordingChannel, newest_checkpoint, run_tria
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.dataset import prepare
+from trainables.causal_lm.lora import LoRAConfig, add_adapter
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.trainable import CausalLM
-from trainables.common.lora import LoRAConfig, add_adapter
-from trainables.common.training import read_lineage, weights_digest
 from trainables.job import Answer
+from trainables.training.checkpoint import read_lineage, weights_digest
 from tuning.evaluation.average_models import average_models
 from tuning.evaluation.soup_request import ModelChoice, SoupRequest
 

@@ -16,11 +16,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from trainables.causal_lm.loop import Run
 
 from search_spaces.spec.layout import LayoutSpec
 from tests.trainables.local import RecordingChannel, make_job
 from tests.trainables.parallel.ranks import LAYOUTS, MODELS, STEPS, folder_of
-from trainables.causal_lm.loop import Run
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.simulation import measure
 from trainables.causal_lm.task import Task, open_task

@@ -13,8 +13,8 @@ from search_spaces.layout import AXES, Layout
 from search_spaces.spec.resources import ResourcesSpec
 from tests.tuning.simulate import make_spec
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.experts import ExpertsConfig
 from trainables.causal_lm.trainable import CausalLM
-from trainables.common.experts import ExpertsConfig
 from tuning.controller.resources.layouts import Choice, choice_of, layouts_of
 from tuning.controller.resources.worker_memory import WorkerMemory, worker_memory
 

@@ -9,9 +9,9 @@ from search_spaces.layout import Layout
 from trainables.causal_lm.layouts.rank_memory import rank_memory
 from trainables.causal_lm.layouts.rules import PIPELINED, description_of
 from trainables.causal_lm.layouts.step import ATTENTION, MLP, Adapter, Experts, Step
-from trainables.common.lora import LoRAConfig
-from trainables.common.start_model import tokens_of
+from trainables.causal_lm.lora import LoRAConfig
 from trainables.parallel.footprint import RankMemory
+from trainables.training.start_model import tokens_of
 
 
 def layout_memory(

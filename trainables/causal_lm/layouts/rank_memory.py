@@ -15,7 +15,7 @@ from trainables.causal_lm.layouts.step import Step
 from trainables.parallel.footprint import RankMemory
 
 _LOGITS_BYTES = 2**30
-"""Float32 logits that exist at once on a GPU; see `trainables.common.cross_entropy`."""
+"""Float32 logits that exist at once on a GPU; see `trainables.training.cross_entropy`."""
 _STATES = {"adamw": 2, "lion": 1, "muon": 1}
 """Averages that an optimizer keeps of each weight; of muon those of hidden matrices."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.data.dataset import Tokens
+from trainables.causal_lm.experts import balance_gradient, router_logits
 from trainables.causal_lm.layouts.rules import CUT_BETWEEN_LAYERS
 from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.fast_path import (
@@ -32,13 +33,6 @@ from trainables.causal_lm.model.packing import (
     packing_of,
 )
 from trainables.client import Rows
-from trainables.common.cross_entropy import (
-    IGNORED,
-    linear_cross_entropies,
-    linear_cross_entropy,
-)
-from trainables.common.experts import balance_gradient, router_logits
-from trainables.common.precision import compute_dtype
 from trainables.parallel.context import (
     CONTEXT,
     mean_cross_entropy,
@@ -53,6 +47,12 @@ from trainables.parallel.fsdp import blocks_of, shard
 from trainables.parallel.mesh import ALONE, Mesh
 from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.sequence import cut_sequences
+from trainables.training.cross_entropy import (
+    IGNORED,
+    linear_cross_entropies,
+    linear_cross_entropy,
+)
+from trainables.training.precision import autocast, compute_dtype
 
 
 class NextTokenLoss(TrainedLoss[CausalLMConfig]):
@@ -240,12 +240,6 @@ def masked_attention(model: nn.Module) -> Iterator[None]:
         hf.set_attn_implementation(before)
 
 
-def autocast(config: CausalLMConfig, device: torch.device) -> AbstractContextManager[object]:
-    """Compute in the configured dtype."""
-    dtype = compute_dtype(config.dtype, device)
-    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
-
-
 def next_token_logits(
     model: nn.Module,
     inputs: torch.Tensor,
@@ -268,7 +262,7 @@ def next_token_logits(
         found: torch.Tensor = model(use_cache=False, logits_to_keep=keep, **arguments).logits
         return found
 
-    with autocast(config, inputs.device):
+    with autocast(config.dtype, inputs.device):
         if positions is None:
             logits = compute(**model_arguments(model, inputs, None))
         else:

@@ -1,6 +1,6 @@
 """One of four gloo ranks, as a process of its own: what each way of sending makes of gradients.
 
-    python -m tests.trainables.common.ranks RANK FOLDER
+    python -m tests.trainables.training.ranks RANK FOLDER
 
 Prints its results as JSON.
 """
@@ -15,16 +15,16 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
+from trainables.digits.loop import evaluate
 
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
-from trainables.common.communication import collectives
-from trainables.common.communication.collectives import Traffic
-from trainables.common.communication.config import CommunicationConfig
-from trainables.common.communication.exchange import compression
 from trainables.digits.config import DigitsConfig
-from trainables.digits.loop import evaluate
 from trainables.job import Answer
+from trainables.training.communication import collectives
+from trainables.training.communication.collectives import Traffic
+from trainables.training.communication.config import CommunicationConfig
+from trainables.training.communication.exchange import compression
 
 WORLD = 4
 SIZES = (1, 3, 8, 101)

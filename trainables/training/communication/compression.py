@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import torch
 import torch.distributed as dist
 
-from trainables.common.communication.collectives import Traffic, size_of
+from trainables.training.communication.collectives import Traffic, size_of
 
 Reduce = Callable[[torch.Tensor], None]
 """Sums a flat tensor over the ranks, in place."""

@@ -1,6 +1,6 @@
 import pytest
 
-from trainables.common.schedules import FINAL_LR, Schedule, lr_factor
+from trainables.training.schedules import FINAL_LR, Schedule, lr_factor
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from torch import nn
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from tests.trainables.local import make_worker
-from trainables.common.optimizers import Lion, make_optimizer
-from trainables.common.training import copy_progress, load_progress
+from trainables.training.checkpoint import copy_progress, load_progress
+from trainables.training.optimizers import Lion, make_optimizer
 
 NAMES = ("adamw", "muon", "lion")
 

@@ -3,7 +3,7 @@ import torch
 from torch.nn import functional as F
 
 from trainables.common import cross_entropy
-from trainables.common.cross_entropy import IGNORED, linear_cross_entropies, linear_cross_entropy
+from trainables.training.cross_entropy import IGNORED, linear_cross_entropies, linear_cross_entropy
 
 
 @pytest.mark.parametrize("tokens_at_once", [1, 7, 30, 1000])

@@ -16,16 +16,16 @@ from torch import nn
 
 from tests.trainables.common import ranks
 from tests.trainables.local import ROOT
-from trainables.common.communication.config import METRIC_NAMES, CommunicationConfig
-from trainables.common.communication.exchange import parallel
 from trainables.digits.config import DigitsConfig
+from trainables.training.communication.config import METRIC_NAMES, CommunicationConfig
+from trainables.training.communication.exchange import parallel
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     """What each of four gloo ranks prints."""
     folder = tmp_path_factory.mktemp("ranks")
-    command = [sys.executable, "-m", "tests.trainables.common.ranks"]
+    command = [sys.executable, "-m", "tests.trainables.training.ranks"]
     logs = [folder / f"rank_{rank}.log" for rank in range(ranks.WORLD)]
     with ExitStack() as stack:
         processes = [

@@ -1,4 +1,4 @@
-"""Parts of a training loop that the trainables share: data parallelism and checkpoints.
+"""What a checkpoint of a training run holds beside its model, and the model in parts of the ranks.
 
 A checkpoint folder holds the model (in the trainable's form, always with `model.safetensors`),
 optimizer and learning rate schedule (rank 0), the random generators of each rank, and
@@ -10,26 +10,19 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from results.checkpoints.shards import OPTIMIZER
+from results.checkpoints.shards import MODEL, OPTIMIZER
 from results.trial_paths import LINEAGE
 from trainables.checkpointing.saver import DeferredWrite
-from trainables.checkpointing.tensor_file import tensor_bytes
-from trainables.checkpointing.training_state import copy_tree, load_tree
-from trainables.client import Rows
-from trainables.common.communication.config import EXPOSED, CommunicationConfig
-from trainables.common.communication.exchange import MeasuredDataParallel, exchange, parallel
-from trainables.common.precision import LossScaler
+from trainables.checkpointing.tensor_file import tensor_bytes, write_tensors
+from trainables.checkpointing.training_state import copy_tree, copy_weights, load_tree
 from trainables.parallel.fsdp import free_gathered
 from trainables.parallel.sharded_state import (
     Blocks,
@@ -37,95 +30,35 @@ from trainables.parallel.sharded_state import (
     join_optimizer,
     parameter_names,
     split_optimizer,
+    unique_state,
 )
 from trainables.runtime.seeding import rng_state, seed_everything, set_rng_state
+from trainables.training.communication.exchange import exchange
+from trainables.training.precision import LossScaler
 from trainables.worker import Worker
 
 log = logging.getLogger(__name__)
 
 
-def data_parallel(
-    model: nn.Module,
-    worker: Worker,
-    communication: CommunicationConfig | None = None,
-    *,
-    broadcast_buffers: bool = True,
-) -> nn.Module:
-    """The model for the training step: with several ranks, gradients are averaged over them.
+def copy_model(model: nn.Module, folder: Path, worker: Worker, kind: str = MODEL) -> DeferredWrite:
+    """Copy this rank's part of a model's weights; returns the function that writes it.
+
+    Of a model that is not sharded, rank 0 writes `<kind>.safetensors`. `load_weights` reads both.
 
     Args:
-        communication: how gradients travel; by default as `DistributedDataParallel` sends them.
-        broadcast_buffers: whether every step begins with rank 0's buffers (statistics of
-            BatchNorm). If not, each rank has its own until `mean_buffers`.
+        model: the same on all ranks, or of `shard`.
+        folder: of the checkpoint.
+        worker: this rank.
+        kind: begin of the files' names.
     """
-    if worker.world_size == 1 or worker.mesh.is_sharded:  # then the model averages them itself
-        return model
-    devices = [worker.device] if worker.device.type == "cuda" else None
-    settings = communication or CommunicationConfig()
-    return parallel(model, settings, devices, broadcast_buffers=broadcast_buffers)
-
-
-def communication_metrics(model: nn.Module, worker: Worker) -> dict[str, float]:
-    """What a model of `data_parallel` sent since the last call; empty if it is not measured.
-
-    The time for which this rank waited for gradients is counted, see `Worker.times`.
-    """
-    if not isinstance(model, MeasuredDataParallel):
-        return {}
-    metrics = model.exchange.metrics() if model.exchange else {}
-    worker.times.waited(metrics[EXPOSED] if metrics else model.seconds_exposed())
-    return metrics
-
-
-def mean_buffers(model: nn.Module, worker: Worker) -> None:
-    """Replace the float buffers of each rank (statistics of BatchNorm) by their mean over all."""
-    buffers = [buffer for buffer in model.buffers() if buffer.is_floating_point()]
-    if worker.world_size == 1 or not buffers:
-        return
-    flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
-    dist.all_reduce(flat)
-    parts = (flat / worker.world_size).split([buffer.numel() for buffer in buffers])  # type: ignore[no-untyped-call]
-    for buffer, part in zip(buffers, parts, strict=True):
-        buffer.copy_(part.view_as(buffer))
-
-
-def backward(
-    model: nn.Module,
-    rows: Rows,
-    most: int | None,
-    loss: Callable[[Rows], torch.Tensor],
-    weight: Callable[[Rows], float] | None = None,
-    scale: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss,
-) -> torch.Tensor:
-    """Add the gradients of the mean loss over rows, some rows at a time.
-
-    The gradients equal those of one pass over all rows, up to rounding.
-
-    Args:
-        model: of `data_parallel`; the ranks exchange gradients once.
-        rows: samples of this rank's share, int64 [samples].
-        most: largest number of samples per pass; None: all.
-        loss: mean loss over the given samples, a scalar.
-        weight: of that mean in the result; None: the fraction of `rows` that the samples are. It is
-            needed if a mean is over parts of samples, such as the tokens of their answers.
-        scale: of a `LossScaler`; the gradients are those of the scaled loss.
-
-    Returns:
-        The weighted sum of the means, by default the mean loss over all rows; detached.
-    """
-    parts = np.split(rows, range(most, len(rows), most)) if most else [rows]
-    shares = []
-    for part in parts:
-        with nullcontext() if part is parts[-1] else _unsynchronised(model):
-            share = loss(part) * (weight(part) if weight else len(part) / len(rows))
-            scale(share).backward()  # type: ignore[no-untyped-call]
-        shares.append(share.detach())
-    return torch.stack(shares).sum()
-
-
-def _unsynchronised(model: nn.Module) -> AbstractContextManager[None]:
-    many: Any = model
-    return many.no_sync() if hasattr(model, "no_sync") else nullcontext()
+    if worker.mesh.is_sharded:
+        free_gathered(model)
+        blocks = copy_blocks(unique_state(model), worker.mesh)
+        return lambda: blocks.write(folder, kind, worker.rank)
+    if worker.rank:
+        return lambda: None
+    weights = copy_weights(model)
+    return lambda: write_tensors(folder / f"{kind}.safetensors", weights)
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -228,6 +161,27 @@ def load_progress(
     else:  # resumed with more workers than before
         seed_everything(worker.seed + step, worker.mesh.dp_rank)
     worker.loaded()
+
+
+def copy_losses(folder: Path, worker: Worker, losses: Sequence[torch.Tensor]) -> DeferredWrite:
+    """Copy the losses of this rank since a report, which the next report counts."""
+    text = json.dumps(torch.stack([*losses]).cpu().tolist())  # waits for the device
+
+    def write() -> None:
+        _losses_file(folder, worker).write_text(text)
+
+    return write
+
+
+def load_losses(folder: Path, worker: Worker) -> list[torch.Tensor]:
+    """The losses of this rank in a checkpoint; none if it is one of a report."""
+    file = _losses_file(folder, worker)
+    values = json.loads(file.read_text()) if file.is_file() else []
+    return list(torch.tensor(values, dtype=torch.float32, device=worker.device))
+
+
+def _losses_file(folder: Path, worker: Worker) -> Path:
+    return folder / f"losses_{worker.rank}.json"
 
 
 def _copy_generators(folder: Path, worker: Worker) -> DeferredWrite:

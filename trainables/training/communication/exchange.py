@@ -14,16 +14,16 @@ from torch import nn
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables.common.communication import collectives
-from trainables.common.communication.collectives import Traffic, size_of
-from trainables.common.communication.compression import (
+from trainables.training.communication import collectives
+from trainables.training.communication.collectives import Traffic, size_of
+from trainables.training.communication.compression import (
     Cast,
     Compression,
     Int8,
     PowerSgd,
     TopK,
 )
-from trainables.common.communication.config import METRIC_NAMES, CommunicationConfig
+from trainables.training.communication.config import METRIC_NAMES, CommunicationConfig
 
 _MIB, _GIB = 2**20, 2**30
 Algorithm = partial[None]

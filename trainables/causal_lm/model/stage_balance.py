@@ -12,7 +12,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from trainables.common.experts import ExpertsConfig, expert_counts
+from trainables.causal_lm.experts import ExpertsConfig, expert_counts
 from trainables.parallel.mesh import Mesh
 
 

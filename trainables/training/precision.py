@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import AbstractContextManager
 from typing import Any, Literal
 
 import torch
@@ -22,6 +23,12 @@ def compute_dtype(name: DtypeName, device: torch.device) -> torch.dtype:
         ]
     half = device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
     return torch.bfloat16 if half else torch.float32
+
+
+def autocast(name: DtypeName, device: torch.device) -> AbstractContextManager[object]:
+    """Compute in the configured dtype."""
+    dtype = compute_dtype(name, device)
+    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 
 class LossScaler:
@@ -53,22 +60,22 @@ class LossScaler:
         self,
         optimizer: torch.optim.Optimizer,
         parameters: Iterable[nn.Parameter],
-        limit: float,
+        limit: float | None,
         mesh: Mesh = ALONE,
-    ) -> torch.Tensor:
+    ) -> torch.Tensor | None:
         """Clip gradients and step; returns their norm before, which does not wait for a GPU.
 
         Args:
             optimizer: of the parameters.
             parameters: whose gradients have one norm.
-            limit: largest L2 norm; infinite: not clipped.
+            limit: largest L2 norm; infinite: not clipped; None: not even measured.
             mesh: of the ranks that have parts of the gradients.
         """
         self._scaler.unscale_(optimizer)
-        norm = clip_gradients(parameters, limit, mesh)
+        norm = None if limit is None else clip_gradients(parameters, limit, mesh)
         self._scaler.step(optimizer)
         self._scaler.update()
-        if self.is_enabled:
+        if self.is_enabled and norm is not None:
             self._skipped += ~norm.isfinite()
         return norm
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from trainables.common.precision import LossScaler
+from trainables.training.precision import LossScaler
 
 CPU = torch.device("cpu")
 

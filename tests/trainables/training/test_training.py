@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from tests.trainables.local import make_worker
-from trainables.common.training import backward, copy_progress, load_progress
+from trainables.training.checkpoint import copy_progress, load_progress
+from trainables.training.gradients import backward
 
 
 def make(lr=0.1, weight_decay=0.0):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 Schedule = Literal["cosine", "wsd", "linear", "constant"]
 FINAL_LR = 0.1
@@ -32,3 +32,9 @@ def lr_factor(schedule: Schedule, warmup: int, decay: int, total: int) -> Callab
         return FINAL_LR + (1 - FINAL_LR) * (1 - progress)
 
     return factor
+
+
+def schedule_of(config: Any, total: int) -> Callable[[int], float]:
+    """The factor by `schedule`, `warmup_fraction` and `decay_fraction` of a configuration."""
+    warmup, decay = round(config.warmup_fraction * total), round(config.decay_fraction * total)
+    return lr_factor(config.schedule, warmup, decay, total)
