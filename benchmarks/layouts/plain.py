@@ -21,12 +21,12 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.nn import functional as F
-from trainables.causal_lm.optimizer import optimizer_of
 
 from benchmarks.layouts.experts import split_experts
 from benchmarks.training.case import Case
 from benchmarks.training.contenders import Contender, Windows
 from benchmarks.training.problems import Problem
+from trainables.causal_lm.task import optimizer_of
 from trainables.training.precision import compute_dtype
 from trainables.training.throughput import start_memory_peak
 

@@ -15,7 +15,7 @@ from trainables.base import Split
 from trainables.causal_lm.model.model import new_model
 from trainables.dpo.config import DPOConfig
 from trainables.dpo.loss import preference_losses
-from trainables.dpo.task import open_task
+from trainables.training.task import open_task
 
 CONFIG = EXAMPLES["dpo"].config
 

@@ -15,8 +15,8 @@ from trainables.causal_lm.model.objective import masked_attention
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import token_log_probs
 from trainables.grpo.rollout import noise, sample
-from trainables.grpo.task import open_task
 from trainables.sft.generated import GENERATED, generate_rows
+from trainables.training.task import open_task
 
 CONFIG = EXAMPLES["grpo"].config
 

@@ -18,8 +18,8 @@ from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import NextTokenLoss, next_token_loss
 from trainables.registry import resolve
 from trainables.sft.config import SFTConfig
-from trainables.sft.task import open_task
 from trainables.training.checkpoint import read_lineage
+from trainables.training.task import open_task
 
 SHAPE = {"hidden_size": 16, "num_layers": 1, "vocab_size": 300}
 PRETRAINED = EXAMPLES["sft"].config

@@ -15,11 +15,11 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from trainables.digits.loop import evaluate
 
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.digits.config import DigitsConfig
+from trainables.digits.trainable import Digits
 from trainables.job import Answer
 from trainables.training.communication import collectives
 from trainables.training.communication.collectives import Traffic
@@ -104,7 +104,7 @@ def trained(folder: Path, communication: dict[str, Any]) -> list[dict[int, dict[
     run_trial(folder / "cut", "digits", config, channel=cut, **options)
     rest = run_trial(folder / "cut", "digits", config, attempt=2, **options)
     saved = newest_checkpoint(folder / "whole").folder
-    scores = evaluate(DigitsConfig.model_validate(config), saved, Split.SELECTION, folder)
+    scores = Digits().evaluate(DigitsConfig.model_validate(config), saved, Split.SELECTION, folder)
     return [whole.curve, {**cut.curve, **rest.curve}, {2: scores}]
 
 

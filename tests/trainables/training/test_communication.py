@@ -14,7 +14,7 @@ import torch.distributed as dist
 from pydantic import ValidationError
 from torch import nn
 
-from tests.trainables.common import ranks
+from tests.trainables.training import ranks
 from tests.trainables.local import ROOT
 from trainables.digits.config import DigitsConfig
 from trainables.training.communication.config import METRIC_NAMES, CommunicationConfig

@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from trainables.common import cross_entropy
+from trainables.training import cross_entropy
 from trainables.training.cross_entropy import IGNORED, linear_cross_entropies, linear_cross_entropy
 
 
