@@ -12,7 +12,6 @@ from pydantic_core import ErrorDetails
 
 from search_spaces.errors import suggest
 from search_spaces.layout import Layout
-from search_spaces.loading.explain import MAX_PROBLEMS
 from search_spaces.nested import show
 from trainables.parallel.footprint import RankMemory
 
@@ -34,6 +33,8 @@ class TrainableConfig(BaseModel):
     @classmethod
     def problems(cls, config: Mapping[str, Any]) -> list[Problem]:
         """All mistakes in a configuration; an empty list for a valid one."""
+        from search_spaces.loading.explain import MAX_PROBLEMS  # it imports the whole schema
+
         try:
             cls.model_validate(dict(config))
         except ValidationError as e:

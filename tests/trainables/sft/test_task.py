@@ -72,7 +72,7 @@ def test_packed_conversations_have_the_losses_of_separate_ones(cache: Path) -> N
     for task in (packed, apart):
         every = np.arange(task.size)
         losses = NextTokenLoss(model, task.config)(*task.batch(every, torch.device("cpu")))
-        totals.append((losses, task.num_targets(every), task.num_tokens(every)))
+        totals.append((losses, task.num_targets(every), task.num_items(every)))
     assert totals[0][1:] == totals[1][1:]
     torch.testing.assert_close(totals[0][0], totals[1][0])
 
