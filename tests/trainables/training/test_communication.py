@@ -14,8 +14,8 @@ import torch.distributed as dist
 from pydantic import ValidationError
 from torch import nn
 
-from tests.trainables.training import ranks
 from tests.trainables.local import ROOT
+from tests.trainables.training import ranks
 from trainables.digits.config import DigitsConfig
 from trainables.training.communication.config import METRIC_NAMES, CommunicationConfig
 from trainables.training.communication.exchange import parallel
