@@ -25,7 +25,7 @@ from trainables.client import Client, Rows
 from trainables.common.data_sampler import Sampler
 from trainables.federated.config import FederatedConfig
 from trainables.federated.gather import State, Update, gather
-from trainables.federated.partition import deal
+from trainables.federated.partition import partition_rows
 from trainables.federated.server import Server
 from trainables.job import Answer
 from trainables.registry import resolve
@@ -67,7 +67,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.state = _copy(self.model)
-        self.shards = deal(self.config, self.client.size, self.client.groups)
+        self.shards = partition_rows(self.config, self.client.size, self.client.groups)
         self.method = make_method(self.config.aggregation, self.config.aggregation_options)
         self.model.to(self.worker.device)
 

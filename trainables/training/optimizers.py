@@ -123,14 +123,16 @@ class AdamW(torch.optim.AdamW):
     def step(self, closure: Callable[[], float] | None = None) -> None:  # type: ignore[override]
         """One step; a fused kernel takes tensors of one mesh only."""
         groups = self.param_groups
-        self.param_groups = [{**g, "params": part} for g in groups for part in alike(g["params"])]
+        self.param_groups = [
+            {**g, "params": part} for g in groups for part in group_by_mesh(g["params"])
+        ]
         try:
             super().step()
         finally:
             self.param_groups = groups
 
 
-def alike(tensors: Iterable[T]) -> list[list[T]]:
+def group_by_mesh(tensors: Iterable[T]) -> list[list[T]]:
     """Tensors in lists of those that the same ranks share."""
     found: dict[object, list[T]] = {}
     for tensor in tensors:
@@ -176,7 +178,7 @@ class Lion(torch.optim.Optimizer):
         """One step of all parameters that have a gradient."""
         for group in self.param_groups:
             trained = [p for p in group["params"] if p.grad is not None]
-            for weights in alike(trained):
+            for weights in group_by_mesh(trained):
                 grads = [p.grad for p in weights if p.grad is not None]
                 self._update(group, weights, grads)
 

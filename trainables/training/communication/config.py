@@ -78,7 +78,7 @@ class CommunicationConfig(BaseModel):
         """Whether each rank keeps an error of its own, so that their number cannot change."""
         return self.compress in FEEDBACK
 
-    def misfit(self, workers: Sequence[int]) -> str | None:
+    def workers_problem(self, workers: Sequence[int]) -> str | None:
         """Why gradients cannot travel like this with each of these numbers of workers."""
         if self.has_feedback and len(workers) > 1:
             return (
@@ -99,7 +99,7 @@ class DataParallelConfig(TrainableConfig):
 
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
         """Check `communication` too."""
-        if problem := self.communication.misfit(workers):
+        if problem := self.communication.workers_problem(workers):
             return "communication", problem
         return super().validate_workers(workers)
 
