@@ -34,8 +34,8 @@ from results.trial_paths import TrialPaths
 from trainables.checkpointing.saver import DeferredWrite, SaveFn, in_parallel
 from trainables.checkpointing.tensor_file import write_tensors
 from trainables.checkpointing.training_state import copy_tree, copy_weights
-from trainables.common.training import copy_progress, load_progress
 from trainables.job import Answer, TrialJob
+from trainables.training.checkpoint import copy_progress, load_progress
 from trainables.worker import Worker
 
 WIDTH = 1024

@@ -40,9 +40,9 @@ def run_rank(rank: int, world: int, side: int, rounds: int, folder: Path) -> lis
     import torch
     import torch.distributed as dist
 
-    from trainables.common.communication.collectives import Traffic
-    from trainables.common.communication.config import CommunicationConfig
-    from trainables.common.communication.exchange import compression
+    from trainables.training.communication.collectives import Traffic
+    from trainables.training.communication.config import CommunicationConfig
+    from trainables.training.communication.exchange import compression
 
     torch.set_num_threads(1)
     store = f"file://{folder / 'rendezvous'}"

@@ -111,7 +111,7 @@ def run_trl(config: dict[str, Any], seed: int, folder: Path, cache: Path) -> tup
     from trainables.base import Split
     from trainables.grpo.config import GRPOConfig
     from trainables.grpo.rewards import RewardConfig, Sample, exact
-    from trainables.grpo.task import open_task
+    from trainables.training.task import open_task
 
     given, clock = GRPOConfig.model_validate(config), Clock()
     size = given.batch_size * given.group_size
@@ -203,7 +203,7 @@ def make_start(config: dict[str, Any], cache: Path) -> str:
     """The folder of the fine-tuned model that all begin with."""
     import torch
 
-    from trainables.causal_lm.client import trained_once
+    from trainables.causal_lm.trained_model import trained_once
     from trainables.grpo.config import GRPOConfig
 
     start = GRPOConfig.model_validate({**config, "sft": START}).start

@@ -30,7 +30,7 @@ class Trivial(Trainable[TrivialConfig]):
     def train(self, config: TrivialConfig, worker: Worker) -> None:
         """Work and report, always from the first step."""
         from benchmarks.work import tiny_model, work
-        from trainables.common.training import data_parallel
+        from trainables.training.gradients import data_parallel
 
         model = data_parallel(tiny_model().to(worker.device), worker)
         for step in range(1, config.reports + 1):

@@ -6,8 +6,6 @@ Each name is imported when it is first used, because most of these modules impor
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from trainables.deprecation import OldModules
-
 if TYPE_CHECKING:
     from trainables.base import Split as Split
     from trainables.base import Trainable as Trainable
@@ -24,13 +22,6 @@ if TYPE_CHECKING:
     from trainables.common.data_sampler import Sampler as Sampler
     from trainables.common.data_sampler import shares as shares
     from trainables.common.data_sampler import shares_in_step as shares_in_step
-    from trainables.common.sharded_model import copy_model as copy_model
-    from trainables.common.training import backward as backward
-    from trainables.common.training import copy_progress as copy_progress
-    from trainables.common.training import data_parallel as data_parallel
-    from trainables.common.training import load_progress as load_progress
-    from trainables.common.training import read_lineage as read_lineage
-    from trainables.common.training import weights_digest as weights_digest
     from trainables.config import TrainableConfig as TrainableConfig
     from trainables.job import Answer as Answer
     from trainables.job import Channel as Channel
@@ -44,6 +35,13 @@ if TYPE_CHECKING:
     from trainables.runtime.preemption import Preempted as Preempted
     from trainables.runtime.seeding import isolated_rng as isolated_rng
     from trainables.runtime.seeding import seed_everything as seed_everything
+    from trainables.training.checkpoint import copy_model as copy_model
+    from trainables.training.checkpoint import copy_progress as copy_progress
+    from trainables.training.checkpoint import load_progress as load_progress
+    from trainables.training.checkpoint import read_lineage as read_lineage
+    from trainables.training.checkpoint import weights_digest as weights_digest
+    from trainables.training.gradients import backward as backward
+    from trainables.training.gradients import data_parallel as data_parallel
     from trainables.worker import Worker as Worker
 
 _NAMES = {
@@ -53,9 +51,6 @@ _NAMES = {
     "checkpointing.training_state": "copy_tree copy_weights load_tree save_tree",
     "client": "Client Rows",
     "common.data_sampler": "Sampler shares shares_in_step",
-    "common.sharded_model": "copy_model",
-    "common.training": "backward copy_progress data_parallel load_progress read_lineage"
-    " weights_digest",
     "config": "TrainableConfig",
     "job": "Answer Channel TrialJob",
     "parallel.footprint": "RankMemory",
@@ -64,12 +59,12 @@ _NAMES = {
     "registry": "resolve",
     "runtime.preemption": "Preempted",
     "runtime.seeding": "isolated_rng seed_everything",
+    "training.checkpoint": "copy_model copy_progress load_progress read_lineage weights_digest",
+    "training.gradients": "backward data_parallel",
     "worker": "Worker",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
 __all__ = sorted(_MODULES)
-
-OldModules.install()
 
 
 def __getattr__(name: str) -> Any:

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from enum import StrEnum
+from importlib import import_module
 from inspect import getfile
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 
 from pydantic import ValidationError
 
-from results.checkpoints.commit import Checkpoint, CheckpointError
-from results.checkpoints.whole_model import whole_models
-from results.export.exportable import Exportable
-from results.trial_paths import TrialPaths
 from search_spaces.layout import AXES, Layout
 from search_spaces.spec.command import UserCodeSpec
 from search_spaces.spec.sweep import SweepSpec
 from trainables.client import Client
 from trainables.config import Problem, TrainableConfig
-from trainables.implementation import find_function, functions_of
 from trainables.runtime.source import package_root, source_digests
 from trainables.worker import Worker
+
+if TYPE_CHECKING:
+    from results.checkpoints.commit import Checkpoint, CheckpointError
+    from results.export.exportable import Exportable
+    from results.trial_paths import TrialPaths
+    from search_spaces.spec.command import UserCodeSpec
+    from search_spaces.spec.sweep import SweepSpec
 
 C = TypeVar("C", bound=TrainableConfig)
 
@@ -37,9 +40,9 @@ class Split(StrEnum):
 class Trainable(Generic[C]):
     """The training code of a trial.
 
-    A subclass needs a `Config`, `train` and `evaluate`; the other methods are optional, and
-    `offers` tests which it has. A method is written in the class, or is a function of the same name
-    (without `self`) in a module that `implementation` names.
+    A subclass needs a `Config`, `train` and `evaluate` (or a task, see `TaskTrainable`); the other
+    methods are optional, and `offers` tests which it has. A method is written in the class, or is a
+    function of the same name (without `self`) in a module that `implementation` names.
 
     One process may run many trials, one after another. So a trainable keeps no state of its own,
     and leaves none in modules, the environment or torch's global settings. It never imports
@@ -196,6 +199,8 @@ class Trainable(Generic[C]):
 
     def models(self, paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
         """A trial's checkpoints as folders with `model.safetensors`, verified, newest first."""
+        from results.checkpoints.whole_model import whole_models
+
         return whole_models(paths)
 
     def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -240,9 +245,9 @@ class Trainable(Generic[C]):
         mean of each list is what `evaluate` returns, up to rounding. By default there is a single
         example; then no average is recommended over a single model.
         """
-        if not self._implements("examples"):
+        if (found := self._function("examples")) is None:
             return {k: [v] for k, v in self.evaluate(config, weights, split, cache).items()}
-        scores: dict[str, list[float]] = self._call("examples", config, weights, split, cache)
+        scores: dict[str, list[float]] = found(config, weights, split, cache)
         return scores
 
     def initial(self, config: C, target: Path, cache: Path) -> str:
@@ -271,8 +276,8 @@ class Trainable(Generic[C]):
         The average of several models' statistics does not fit their averaged weights. By default
         nothing is done, which is right for a model without such statistics.
         """
-        if self._implements("recalibrate"):
-            self._call("recalibrate", config, weights, cache)
+        if (found := self._function("recalibrate")) is not None:
+            found(config, weights, cache)
 
     def client(self, config: C, cache: Path) -> Client:
         """The model, data and steps of one client, for `trainable: federated`.
@@ -284,12 +289,28 @@ class Trainable(Generic[C]):
         return client
 
     def offers(self, method: str) -> bool:
-        """Whether the trainable has its own version of a method of this class; imports nothing."""
+        """Whether the trainable has its own version of a method of this class."""
         overridden = getattr(type(self), method) is not getattr(Trainable, method)
-        return overridden or self._implements(method)
+        return overridden or self._function(method) is not None
 
-    def _implements(self, method: str) -> bool:
-        return any(method in functions_of(module) for module in self.implementation)
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """Full names of the modules that training needs; warm workers import them beforehand."""
+        return self.implementation
 
-    def _call(self, method: str, *args: Any) -> Any:
-        return find_function(self.implementation, method, type(self).__name__)(*args)
+    def _function(self, name: str) -> Callable[..., Any] | None:
+        each = (getattr(import_module(module), name, None) for module in self.implementation)
+        return next((found for found in each if found is not None), None)
+
+    def _call(self, name: str, *args: Any) -> Any:
+        if (found := self._function(name)) is None:
+            needed = _NEEDED_FOR.get(name, "")
+            raise NotImplementedError(f"{type(self).__name__} has no {name}(){needed}")
+        return found(*args)
+
+
+_NEEDED_FOR = {
+    "initial": ", which averaging methods such as ties need",
+    "client": ", which federated training needs",
+    "export_hf": ", which writes the transformers form",
+}

@@ -12,9 +12,7 @@ from pydantic_core import ErrorDetails
 
 from search_spaces.errors import suggest
 from search_spaces.layout import Layout
-from search_spaces.loading.explain import MAX_PROBLEMS
 from search_spaces.nested import show
-from trainables.deprecation import CONFIG, adopt_overrides, with_old_names
 from trainables.parallel.footprint import RankMemory
 
 Problem = tuple[tuple[str, ...], str]
@@ -23,7 +21,6 @@ _BYTES_PER_PARAMETER = 3 * 4
 """A checkpoint holds float32 weights and AdamW's two averages of their gradients."""
 
 
-@with_old_names(CONFIG)
 class TrainableConfig(BaseModel):
     """Base of every trainable's hyperparameters: frozen, unknown keys refused.
 
@@ -34,12 +31,10 @@ class TrainableConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     @classmethod
-    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
-        adopt_overrides(cls, CONFIG)
-
-    @classmethod
     def problems(cls, config: Mapping[str, Any]) -> list[Problem]:
         """All mistakes in a configuration; an empty list for a valid one."""
+        from search_spaces.loading.explain import MAX_PROBLEMS  # it imports the whole schema
+
         try:
             cls.model_validate(dict(config))
         except ValidationError as e:

@@ -9,7 +9,7 @@ PRIVATE: dict[str, str] = {
     "transformers:PreTrainedConfig._attn_implementation": "attribute",
     # causal_lm/model/compilation.py lets a loss be compiled for all shapes of batches.
     "torch._dynamo.config:recompile_limit": "attribute",
-    # common/communication/exchange.py asks how long a rank waited for gradients.
+    # training/communication/exchange.py asks how long a rank waited for gradients.
     "torch.nn.parallel:DistributedDataParallel._get_ddp_logging_data": "(self)",
     "torch.nn.parallel:DistributedDataParallel._set_ddp_runtime_logging_sample_rate": (
         "(self, sample_rate)"
@@ -196,7 +196,7 @@ PRIVATE: dict[str, str] = {
     "torch.nn.modules.module:_global_forward_pre_hooks": "attribute",
     "torch.nn.modules.module:_global_module_registration_hooks": "attribute",
     "torch.nn.modules.module:_global_parameter_registration_hooks": "attribute",
-    # common/optimizers.py updates all weights in a few calls, as torch's own optimizers do.
+    # training/optimizers.py updates all weights in a few calls, as torch's own optimizers do.
     "torch:_foreach_add_": "attribute",
     "torch:_foreach_lerp": "attribute",
     "torch:_foreach_lerp_": "attribute",

@@ -16,7 +16,6 @@ from search_spaces.redaction import redact_name
 from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
 from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restore_newest
-from trainables.deprecation import WORKER, with_old_names
 from trainables.job import Answer, Channel, TrialJob, as_number, as_step
 from trainables.parallel.mesh import Mesh
 from trainables.runtime.leave_check import LeaveCheck
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
     import torch
 
 
-@with_old_names(WORKER)
 @dataclass
 class Worker:
     """One rank of a trial.

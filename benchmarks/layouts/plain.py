@@ -26,9 +26,9 @@ from benchmarks.layouts.experts import split_experts
 from benchmarks.training.case import Case
 from benchmarks.training.contenders import Contender, Windows
 from benchmarks.training.problems import Problem
-from trainables.causal_lm.optimizer import optimizer_of
-from trainables.common.precision import compute_dtype
-from trainables.common.throughput import start_memory_peak
+from trainables.causal_lm.task import optimizer_of
+from trainables.training.precision import compute_dtype
+from trainables.training.throughput import start_memory_peak
 
 Step = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 """From inputs and targets, int64 [batch, length], to the loss, after its backward pass."""

@@ -24,11 +24,11 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.compilation import compiles
 from trainables.causal_lm.model.objective import step_flops
 from trainables.client import Rows
-from trainables.common.cross_entropy import IGNORED
-from trainables.common.precision import compute_dtype
-from trainables.common.throughput import memory_peak, peak_flops, start_memory_peak
 from trainables.job import Answer, TrialJob
 from trainables.launch.run_trial import run_trial
+from trainables.training.cross_entropy import IGNORED
+from trainables.training.precision import compute_dtype
+from trainables.training.throughput import memory_peak, peak_flops, start_memory_peak
 
 
 class Stopped(Exception):

@@ -16,20 +16,19 @@ from benchmarks.training.case import Case
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.model import new_model
-from trainables.causal_lm.optimizer import lr_schedule, optimizer_of
-from trainables.causal_lm.task import open_task
+from trainables.causal_lm.task import optimizer_of
 from trainables.client import Rows
-from trainables.common.cross_entropy import IGNORED
 from trainables.common.data_sampler import Sampler
-from trainables.common.schedules import lr_factor
 from trainables.data.images.dataset import prepare
 from trainables.data.tokenizer import wrap_bpe
-from trainables.image_classifier import loop as images
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.model import new_classifier
+from trainables.image_classifier.task import ImageTask
 from trainables.registry import resolve
 from trainables.sft.config import SFTConfig
-from trainables.sft.task import open_task as open_answers
+from trainables.training.cross_entropy import IGNORED
+from trainables.training.schedules import lr_factor, schedule_of
+from trainables.training.task import open_task
 
 Inputs = tuple[dict[str, Any], torch.Tensor]
 """Arguments of the model, and the targets of its logits; those that do not count are IGNORED."""
@@ -72,13 +71,13 @@ def problem_of(case: Case, folder: Path, device: torch.device) -> Problem:
 
 
 def _text(config: CausalLMConfig, folder: Path, device: torch.device) -> Problem:
+    task: Any = open_task(config, folder / "cache")
     if isinstance(config, SFTConfig):
-        task = open_answers(config, folder / "cache")
         lengths = task.dataset.lengths(Split.TRAIN)
         counted: Any = task.dataset.counted(Split.TRAIN)
     else:
         lengths, counted = None, None
-    dataset = open_task(config, folder / "cache").dataset
+    dataset = task.dataset
     rows = dataset.sequences(Split.TRAIN)
     sizes = np.full(len(rows), config.sequence_length) if lengths is None else lengths
 
@@ -92,7 +91,7 @@ def _text(config: CausalLMConfig, folder: Path, device: torch.device) -> Problem
         return {"input_ids": tokens[:, :-1], "use_cache": False}, targets
 
     model = new_model(config, dataset).to(device).train()
-    optimizer, factor = optimizer_of(model, config), lr_schedule(config)
+    optimizer, factor = optimizer_of(model, config), schedule_of(config, config.max_steps)
     problem = Problem(config, config.eval_every, model, batch, sizes, optimizer, factor)
     return replace(problem, tokenizer=wrap_bpe(dataset.tokenizer_file, config.sequence_length))
 
@@ -118,6 +117,6 @@ def _images(config: ImageClassifierConfig, folder: Path, device: torch.device) -
 
     steps = len(labels) // config.batch_size
     factor = lr_factor(config.schedule, 0, 0, steps * config.epochs)
-    optimizer = images.make_optimizer(classifier.model, config)
+    optimizer = ImageTask(config, data).optimizer(classifier.model)
     ones = np.ones(len(labels), np.int64)
     return Problem(config, steps, classifier.model, batch, ones, optimizer, factor, evaluate)

@@ -10,7 +10,7 @@ import transformers
 from pydantic import ValidationError
 
 from tests.trainables.examples import EXAMPLES
-from trainables.common.dropout import disable_dropout, restore_dropout
+from trainables.causal_lm.model.dropout import disable_dropout, restore_dropout
 from trainables.dpo.config import DPOConfig
 
 SIZES = {"vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2}

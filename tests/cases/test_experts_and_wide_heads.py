@@ -11,7 +11,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from tests.cases.tiny_models import VOCABULARY, tiny_model
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.objective import step_flops
-from trainables.common.optimizers import make_optimizer
+from trainables.training.optimizers import make_optimizer
 
 LENGTH = 48
 

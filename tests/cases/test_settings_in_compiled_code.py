@@ -9,10 +9,10 @@ from transformers import AutoModelForCausalLM
 
 from tests.trainables.examples import EXAMPLES
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.lora import add_adapter
 from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.model import architecture
 from trainables.causal_lm.model.objective import NextTokenLoss
-from trainables.common.lora import add_adapter
 from trainables.distill.config import DistillConfig
 from trainables.distill.loss import DistillationLoss
 from trainables.dpo.config import DPOConfig

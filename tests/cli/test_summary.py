@@ -24,9 +24,10 @@ def test_summary_suggests_only_commands_that_work(tune: Tune) -> None:
     """`Plain` cannot be exported to transformers; an average needs a common start."""
     tune.write(
         "plain.py",
+        "from trainables import Trainable\n"
         "from trainables.digits.trainable import Digits\n"
         "class Plain(Digits):\n"
-        "    implementation = ('trainables.digits.loop',)\n",
+        "    export_hf = Trainable.export_hf\n",
     )
     paths = tune.sweep("mine", budget={"trials": 3}, trainable="plain.py:Plain")
     board = [words[0] for words in tune("show", "mine").lines[2:5]]

@@ -18,12 +18,12 @@ from trainables.base import Split
 from trainables.causal_lm import loop
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.trainable import CausalLM
-from trainables.common.training import data_parallel
 from trainables.job import Answer
 from trainables.launch.run_trial import run_trial
 from trainables.parallel.ring import ring_attention
 from trainables.runtime.gpu_share import limit_memory
 from trainables.runtime.memory import LeakDetector, measure
+from trainables.training.gradients import data_parallel
 from trainables.worker import Worker
 
 DEVICE = torch.device("cuda", 0)

@@ -21,7 +21,7 @@ from pydantic import Field
 from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from trainables.base import Trainable, TrainableConfig
-from trainables.common.training import data_parallel
+from trainables.training.gradients import data_parallel
 from trainables.job import Answer
 
 kept = []

@@ -22,7 +22,7 @@ from results.storage.fault_injection import VARIABLE
 from results.trial_paths import TrialPaths
 from tests.trainables.local import run_trial, without_timing
 from trainables.base import Split
-from trainables.digits.loop import images_of
+from trainables.digits.task import images_of
 
 CONFIG = {"hidden_units": 8, "num_layers": 1, "epochs": 6, "batch_size": 256, "dropout": 0.1}
 EVERY = 2

@@ -3,7 +3,6 @@ from typing import Any
 
 import pytest
 
-from tests.trainables.local import run_python
 from trainables.base import Split, Trainable
 from trainables.digits.config import DigitsConfig
 from trainables.digits.trainable import Digits
@@ -18,8 +17,8 @@ class Bare(Trainable[DigitsConfig]):
         return {"loss": 2.0}
 
 
-class Partial(Digits):
-    implementation = ("trainables.digits.loop",)
+class Functions(Trainable[DigitsConfig]):
+    implementation = ("trainables.federated.loop",)
 
     def client(self, config: DigitsConfig, cache: Path) -> Any:
         raise AssertionError
@@ -27,26 +26,13 @@ class Partial(Digits):
 
 def test_offers_knows_methods_and_functions_of_implementation() -> None:
     assert [m for m in OPTIONAL if Digits().offers(m)] == list(OPTIONAL)
-    assert [m for m in OPTIONAL if not Partial().offers(m)] == ["exportable", "export_hf"]
+    assert [m for m in ("train", *OPTIONAL) if Functions().offers(m)] == ["train", "client"]
     assert [m for m in ("train", "evaluate", *OPTIONAL) if Bare().offers(m)] == ["evaluate"]
 
 
-def test_offers_does_not_import_the_implementation() -> None:
-    code = (
-        "import sys\n"
-        "from trainables.digits.trainable import Digits\n"
-        "assert Digits().offers('export_hf')\n"
-        "assert 'torch' not in sys.modules"
-    )
-    run_python("-c", code)
-
-
-def test_missing_method_raises_with_its_name(tmp_path: Path) -> None:
+def test_optional_methods_have_defaults_or_are_named(tmp_path: Path) -> None:
+    config, bare = DigitsConfig(), Bare()
+    assert bare.examples(config, tmp_path, Split.TEST, tmp_path) == {"loss": [2.0]}
+    bare.recalibrate(config, tmp_path, tmp_path)
     with pytest.raises(NotImplementedError, match=r"Bare has no initial\(\)"):
-        Bare().initial(DigitsConfig(), tmp_path, tmp_path)
-
-
-def test_examples_default_to_one_value_and_recalibrate_to_nothing(tmp_path: Path) -> None:
-    given = Bare().examples(DigitsConfig(), tmp_path, Split.TEST, tmp_path)
-    assert given == {"loss": [2.0]}
-    Bare().recalibrate(DigitsConfig(), tmp_path, tmp_path)
+        bare.initial(config, tmp_path, tmp_path)

@@ -23,11 +23,11 @@ from results.trial_paths import TrialPaths
 from tests.trainables.examples import EXAMPLES, Example, trainable_of
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split, Trainable
-from trainables.common.training import read_lineage
 from trainables.config import TrainableConfig
 from trainables.job import Answer
 from trainables.registry import TRAINABLES, resolve
 from trainables.runtime.global_state import SETTINGS
+from trainables.training.checkpoint import read_lineage
 
 
 @dataclass(frozen=True)

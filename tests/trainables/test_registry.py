@@ -51,5 +51,5 @@ def test_resolve_again_parses_a_script_once_for_each_version(tmp_path: Path) -> 
 
 def test_source_follows_imports_within_the_package() -> None:
     source = resolve("digits").source()
-    assert {"digits/loop.py", "common/training.py", "worker.py"} <= set(source)
+    assert {"digits/task.py", "training/run.py", "worker.py"} <= set(source)
     assert not [name for name in source if name.startswith(("launch/", "causal_lm/"))]

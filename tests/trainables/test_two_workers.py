@@ -13,8 +13,8 @@ from results.trial_paths import TrialPaths
 from tests.trainables.examples import EXAMPLES, Example, trainable_of
 from tests.trainables.local import ROOT, newest_checkpoint, run_trial
 from trainables.base import Split
-from trainables.common.training import read_lineage
 from trainables.registry import resolve
+from trainables.training.checkpoint import read_lineage
 
 Curve = dict[int, dict[str, float]]
 

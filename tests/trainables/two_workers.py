@@ -21,9 +21,9 @@ import torch.distributed as dist
 
 from tests.trainables.examples import EXAMPLES, trainable_of
 from tests.trainables.local import RecordingChannel, run_trial
-from trainables.causal_lm.loop import Run
 from trainables.job import Answer
 from trainables.runtime.preemption import Preempted, install_sigterm_handler
+from trainables.training.run import Run
 
 WORLD = 2
 

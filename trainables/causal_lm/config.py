@@ -19,18 +19,18 @@ from trainables.causal_lm.layouts.rules import (
     unknown_type,
     window_problem,
 )
+from trainables.causal_lm.lora import LoRAConfig, lora_problem
 from trainables.causal_lm.shape import ShapeConfig
-from trainables.common.lora import LoRAConfig, lora_problem
-from trainables.common.pipeline_rules import pipeline_field
 from trainables.config import Problem, path_in
 from trainables.data.text.config import DataConfig, paths_in
 from trainables.parallel.footprint import RankMemory
+from trainables.training.pipeline_rules import pipeline_field
 
 
 class CausalLMConfig(ShapeConfig):
     """Hyperparameters of a causal language model."""
 
-    task: ClassVar[str] = "trainables.causal_lm.task:TextTask.open"
+    task_class: ClassVar[str] = "trainables.causal_lm.task:TextTask"
     """Full name of the function that opens the data of a configuration."""
     has_dropout: ClassVar[bool] = True
     """Whether the training steps use the dropout that the model's configuration has."""

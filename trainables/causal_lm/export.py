@@ -13,8 +13,7 @@ from torch import nn
 from results.export.exportable import Exportable, TokenSample
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.model.model import load_merged, open_tokenizer, save_model
-from trainables.causal_lm.task import task_of
+from trainables.causal_lm.model.model import load_merged, open_tokenizer
 from trainables.data.text.dataset import Dataset, Tokens
 from trainables.data.tokenizer import backend_tokenizer
 
@@ -45,13 +44,11 @@ class Logits(nn.Module):
         return logits
 
 
-def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable:
+def exportable(config: CausalLMConfig, dataset: Dataset, weights: Path) -> Exportable:
     """Token ids [sequences, tokens] to logits [sequences, tokens, vocabulary].
 
     It is verified on sequences of the selection split.
     """
-    task = task_of(config, weights, cache)
-    config, dataset = task.config, task.dataset
     merged: Any = load_merged(config, dataset, weights)
     if config.experts is not None:
         merged.set_experts_implementation("batched_mm")  # plain products, which all runtimes have
@@ -62,13 +59,6 @@ def exportable(config: CausalLMConfig, weights: Path, cache: Path) -> Exportable
     examples = tuple(_tokens(rows, *shape) for shape in shapes)
     names = {0: "batch", 1: "sequence"}
     return Exportable(model, "input_ids", "logits", examples, names, _sample(dataset, config))
-
-
-def export_hf(config: CausalLMConfig, weights: Path, target: Path, cache: Path) -> None:
-    """Write a folder that plain `transformers` loads."""
-    task = task_of(config, weights, cache)
-    merged = load_merged(task.config, task.dataset, weights)
-    save_model(merged, task.config, task.dataset, target)
 
 
 def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:

@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from trainables.common.communication.config import DataParallelConfig
-from trainables.common.experts import ExpertsConfig
+from trainables.causal_lm.experts import ExpertsConfig
+from trainables.training.communication.config import DataParallelConfig
 
 FROM_SCRATCH = (
     "size",

@@ -21,20 +21,20 @@ from results.records.reports import Report
 from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from search_spaces.spec.layout import LayoutSpec
-from trainables.causal_lm import loop
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.lora import add_adapter
 from trainables.causal_lm.model.model import architecture
-from trainables.causal_lm.model.objective import Inputs, NextTokenLoss
+from trainables.causal_lm.model.objective import Inputs
 from trainables.causal_lm.model.packing import packing_by_masks, set_packing
-from trainables.causal_lm.task import FixedData, Task
+from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
-from trainables.common.lora import add_adapter
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import load_pretrained
 from trainables.job import Answer, TrialJob
 from trainables.parallel.fake_rank import FakeDataParallel, fake_group, fake_tensors
 from trainables.parallel.footprint import Footprint
 from trainables.parallel.meter import Meter
+from trainables.training import run as loop
 from trainables.worker import Worker
 
 
@@ -78,7 +78,7 @@ def _simulate(config: CausalLMConfig, layout: Layout, rank: int, before: int) ->
 
         with fake_tensors(worker.mesh), patch.object(loop, "data_parallel", parallel):
             model = new_random_model(config)
-            run = loop.Run(cast(Task, _NoData(config)), worker, model, "")
+            run = loop.Run(_NoData(config), worker, model, "")
             found = measure(run, before)
         worker.mesh.close()
         return found
@@ -95,8 +95,8 @@ def measure(run: loop.Run, before: int = 1) -> Footprint:
     return meter.footprint(run.optimizer)
 
 
-@dataclass(frozen=True)
-class _NoData(FixedData):
+@dataclass
+class _NoData(LanguageTask):
     """A batch of tokens 0."""
 
     config: CausalLMConfig
@@ -113,13 +113,13 @@ class _NoData(FixedData):
             return tokens, None, None
         return tokens, None, torch.arange(length, device=device).repeat(len(rows), 1)
 
-    def loss(self, model: nn.Module) -> nn.Module:
-        return NextTokenLoss(model, self.config)
+    def evaluate(self, *given: Any, **named: Any) -> dict[str, float]:
+        raise NotImplementedError
 
     def num_targets(self, rows: Rows) -> int:
         return len(rows) * self.config.sequence_length
 
-    num_tokens = num_targets
+    num_items = num_targets
 
 
 class _Described:

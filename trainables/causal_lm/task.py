@@ -4,140 +4,219 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from importlib import import_module
-from operator import attrgetter
 from pathlib import Path
-from typing import Protocol, Self
+from typing import Self
 
 import numpy as np
 import torch
 from torch import nn
 
+from results.export.exportable import Exportable
+from search_spaces.errors import UserError
 from trainables.base import Split
+from trainables.causal_lm import export
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.lora import add_adapter, copy_adapter, write_adapter
+from trainables.causal_lm.model.compilation import compile_blocks, compiles, compiles_documents
+from trainables.causal_lm.model.dropout import disable_dropout
+from trainables.causal_lm.model.model import (
+    load_merged,
+    load_model,
+    new_model,
+    save_description,
+    save_model,
+    save_tokenizer,
+)
 from trainables.causal_lm.model.objective import (
     Inputs,
     NextTokenLoss,
     next_token_loss,
+    place,
+    recompute_activations,
+    spread_or_place,
+    stage_inputs,
+    step_flops,
     text_inputs,
     to_device,
 )
+from trainables.causal_lm.model.stages import make_pipeline
+from trainables.checkpointing.saver import DeferredWrite
 from trainables.client import Rows
 from trainables.common.data_sampler import shares, shares_in_step
 from trainables.data.text.dataset import Dataset, Tokens, prepare
 from trainables.parallel.fsdp import device_of
+from trainables.parallel.pipeline import Pipeline
+from trainables.training import task as training
+from trainables.training.checkpoint import weights_digest
+from trainables.training.optimizers import make_optimizer
+from trainables.training.task import DATA_KEY, Task
 from trainables.worker import Worker
 
 EVAL_BATCH = 16
 """Sequences per evaluation batch: fixed, so that metrics do not depend on `batch_size`."""
-DATA_KEY = "data.json"
 
 
-class Task(Protocol):
-    """The data of a trial, as the training loop and the evaluation see it."""
+class LanguageTask(Task):
+    """Training of a causal language model; a subclass has the data, the loss and the metrics."""
 
-    @property
-    def config(self) -> CausalLMConfig:
-        """Of the trial; `max_steps` is known, also where it follows from the data."""
-        ...
-
-    @property
-    def dataset(self) -> Dataset:
-        """The prepared data."""
-        ...
+    config: CausalLMConfig
+    dataset: Dataset
+    unit = "tokens"
+    reports_norm = True
 
     @property
-    def size(self) -> int:
-        """Sequences of the train split."""
-        ...
+    def steps(self) -> int:
+        """Optimizer steps."""
+        return self.config.max_steps
 
-    def updates(self, step: int, rows: Rows, model: nn.Module, worker: Worker) -> Sequence[Rows]:
-        """Prepare a step on this rank's sequences: the rows of each of its optimizer steps."""
-        ...
+    @property
+    def report_every(self) -> int:
+        """Steps from one report to the next."""
+        return self.config.eval_every
+
+    @property
+    def batches(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def fingerprint(self) -> str:
+        """Key of the prepared data."""
+        return self.dataset.key
+
+    @property
+    def grad_clip(self) -> float | None:
+        """Infinite without clipping: the norm is a metric."""
+        return math.inf if self.config.grad_clip is None else self.config.grad_clip
+
+    def new_model(self) -> nn.Module:
+        """Pretrained, or random from `init_seed` alone."""
+        return new_model(self.config, self.dataset)
+
+    def load_model(self, weights: Path) -> nn.Module:
+        """The model of a folder, with its adapter if it has one."""
+        return load_model(self.config, self.dataset, weights)
+
+    def start(self) -> tuple[nn.Module, str]:
+        """The model with an adapter, which is no part of the lineage."""
+        model = self.new_model()
+        lineage = weights_digest(model)
+        if self.config.lora is not None:
+            add_adapter(model, self.config.lora, self.config.init_seed)
+        return model, lineage
+
+    def resume(self, checkpoint: Path) -> nn.Module:
+        """The model to train on; its adapter may have another alpha or dropout."""
+        return load_model(self.config, self.dataset, checkpoint, self.config.lora)
+
+    def to_device(self, model: nn.Module, device: torch.device) -> nn.Module:
+        """See `place`."""
+        return place(model, device)
+
+    def place(self, model: nn.Module, worker: Worker) -> nn.Module:
+        """The loss on this rank's device, or its stages of the model."""
+        config, mesh = self.config, worker.mesh
+        if not config.has_dropout:
+            disable_dropout(model)
+        if config.activation_checkpointing:
+            recompute_activations(model)
+        if mesh.layout.pp > 1:
+            return make_pipeline(model, config, mesh).train()
+        compiled = compiles(config, model, worker.device, mesh.layout)
+        if compiled and mesh.is_sharded:
+            compile_blocks(model)
+        spread_or_place(model, config, mesh, worker.device)
+        if config.packing == "documents":
+            compiled = compiles_documents(config, model) and compiled
+        model.train()
+        objective = self.objective(model)
+        if compiled and not mesh.is_sharded:
+            objective.compile(dynamic=False)
+        return objective
+
+    def objective(self, model: nn.Module) -> nn.Module:
+        """What is trained: a module that gives the mean loss of a batch, a scalar."""
+        return NextTokenLoss(model, self.config)
+
+    def local_loss(self, model: nn.Module, inputs: training.Inputs) -> torch.Tensor:
+        """Mean loss of a batch by a model on its device."""
+        return self.loss(self.objective(model), inputs)
+
+    def evaluated(self, model: nn.Module, placed: nn.Module) -> nn.Module:
+        """The stages of a pipeline evaluate together."""
+        return placed if isinstance(placed, Pipeline) else model
+
+    def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
+        """The configured optimizer."""
+        return optimizer_of(model, self.config)
+
+    def stage_inputs(self, inputs: training.Inputs) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        """Token ids, targets and positions."""
+        return stage_inputs(*inputs)
+
+    def flops(self, model: nn.Module) -> float | None:
+        """FLOPs of a training step per token."""
+        return step_flops(model, self.config)
 
     def train_metrics(self, worker: Worker) -> dict[str, float]:
-        """Metrics of the training since the last call, beside the loss; of all or of this rank."""
-        ...
+        """Rows of the data that were skipped, if any were."""
+        skipped = self.dataset.meta.get("skipped")
+        return {"skipped_data": float(len(skipped))} if skipped else {}
 
-    def batch(self, rows: Rows, device: torch.device) -> tuple[torch.Tensor | None, ...]:
-        """The inputs of `loss` for rows of `updates`: sequences of the train split."""
-        ...
+    def copy_model(self, model: nn.Module, folder: Path, worker: Worker) -> DeferredWrite:
+        """Of a model with an adapter, only the adapter is saved."""
+        lora = self.config.lora
+        if lora is None:
+            return super().copy_model(model, folder, worker)
+        weights = copy_adapter(model)  # on all ranks: they may have a part each
 
-    def loss(self, model: nn.Module) -> nn.Module:
-        """What is trained: the mean loss of a batch, a scalar."""
-        ...
+        def write() -> None:
+            write_adapter(folder, lora, str(self.config.model_name_or_path), weights)
+            save_tokenizer(self.config, self.dataset, folder)
+            self._save_key(folder)
 
-    def num_targets(self, rows: Rows) -> int:
-        """Tokens over which the loss of these sequences of the train split is a mean."""
-        ...
+        return (lambda: None) if worker.rank else write
 
-    def num_tokens(self, rows: Rows) -> int:
-        """Tokens of these sequences of the train split, without padding."""
-        ...
+    def save(
+        self, model: nn.Module, folder: Path, weights: dict[str, torch.Tensor] | None = None
+    ) -> None:
+        """Write the model, its tokenizer, and the key of the data."""
+        save_model(model, self.config, self.dataset, folder, weights)
+        self._save_key(folder)
 
-    def evaluate(
-        self,
-        model: nn.Module,
-        split: Split,
-        worker: Worker | None = None,
-        answers: Path | None = None,
-    ) -> dict[str, float]:
-        """Metrics of a model on a split. With a worker, the ranks share the sequences.
+    def save_description(self, model: nn.Module, folder: Path) -> None:
+        """Write what a checkpoint has beside a sharded model."""
+        save_description(model, self.config, self.dataset, folder)
+        self._save_key(folder)
 
-        Args:
-            model: on its device.
-            split: which part of the data.
-            worker: this rank; None: there are no others.
-            answers: file for examples of what the model writes, if it does.
-        """
-        ...
+    def _save_key(self, folder: Path) -> None:
+        (folder / DATA_KEY).write_text(json.dumps({"key": self.dataset.key}))
 
-    def examples(self, model: nn.Module, split: Split) -> dict[str, list[float]]:
-        """The metrics of `evaluate` of each sequence of a split."""
-        ...
+    def exportable(self, weights: Path) -> Exportable:
+        """Token ids [sequences, tokens] to logits [sequences, tokens, vocabulary]."""
+        return export.exportable(self.config, self.dataset, weights)
 
-
-def open_task(config: CausalLMConfig, cache: Path, key: str | None = None) -> Task:
-    """The task of a configuration, with its data prepared.
-
-    Args:
-        config: of a trial.
-        cache: folder of prepared data.
-        key: the key that the data must have; None: any.
-
-    Raises:
-        UserError: the data cannot be prepared, or has another key.
-    """
-    module, _, name = config.task.partition(":")
-    opened: Callable[[CausalLMConfig, Path, str | None], Task]
-    opened = attrgetter(name)(import_module(module))
-    return opened(config, cache, key)
+    def export_hf(self, weights: Path, target: Path) -> None:
+        """Write a folder that plain `transformers` loads."""
+        merged = load_merged(self.config, self.dataset, weights)
+        save_model(merged, self.config, self.dataset, target)
 
 
-def task_of(config: CausalLMConfig, weights: Path, cache: Path) -> Task:
-    """The task on which weights were trained, by the data's key in their folder if there is one."""
-    known = weights / DATA_KEY
-    return open_task(
-        config, cache, json.loads(known.read_text())["key"] if known.exists() else None
+def optimizer_of(model: nn.Module, config: CausalLMConfig) -> torch.optim.Optimizer:
+    """The configured optimizer of a model's trained parameters."""
+    return make_optimizer(
+        model,
+        config.optimizer,
+        config.learning_rate,
+        config.weight_decay,
+        config.beta2,
+        config.adamw_learning_rate,
     )
 
 
-class FixedData:
-    """Of tasks whose data does not depend on the model: one optimizer step on each batch."""
-
-    def updates(self, step: int, rows: Rows, model: nn.Module, worker: Worker) -> Sequence[Rows]:
-        """One optimizer step on the given sequences."""
-        return (rows,)
-
-    def train_metrics(self, worker: Worker) -> dict[str, float]:
-        """None beside the loss."""
-        return {}
-
-
-@dataclass(frozen=True)
-class TextTask(FixedData):
+@dataclass
+class TextTask(LanguageTask):
     """Predict every next token of texts."""
 
     config: CausalLMConfig
@@ -145,7 +224,13 @@ class TextTask(FixedData):
     rows: Tokens
 
     @classmethod
-    def open(cls, config: CausalLMConfig, cache: Path, key: str | None = None) -> Self:
+    def open(
+        cls,
+        config: CausalLMConfig,
+        cache: Path,
+        key: str | None = None,
+        worker: Worker | None = None,
+    ) -> Self:
         """The task, with its text prepared."""
         dataset = prepare(config, cache, key)
         return cls(config, dataset, dataset.sequences(Split.TRAIN))
@@ -155,20 +240,22 @@ class TextTask(FixedData):
         """Sequences of the train split."""
         return len(self.rows)
 
-    def batch(self, rows: Rows, device: torch.device) -> Inputs:
+    def batch(self, rows: Rows, device: torch.device) -> training.Inputs:
         """Token ids, int64 [rows, sequence_length + 1], and with `packing: documents` positions."""
         end = separator(self.dataset, self.config)
         return text_inputs(to_device(self.rows[rows], device), end)
-
-    def loss(self, model: nn.Module) -> nn.Module:
-        """The mean loss of the next tokens."""
-        return NextTokenLoss(model, self.config)
 
     def num_targets(self, rows: Rows) -> int:
         """All tokens but the first of each sequence."""
         return len(rows) * self.config.sequence_length
 
-    num_tokens = num_targets
+    num_items = num_targets
+
+    def groups(self, by: str) -> Rows:
+        """The source file in which each sequence begins."""
+        if by != "source":
+            raise UserError("causal_lm: its text has sources and no labels; set by: source")
+        return self.dataset.sources()
 
     def evaluate(
         self,

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from trainables.base import Trainable
+from pathlib import Path
+
+from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.common.communication.config import METRIC_NAMES
+from trainables.client import Client
+from trainables.training.communication.config import METRIC_NAMES
+from trainables.training.trainable import TrainedByClients
 
 
-class CausalLM(Trainable[CausalLMConfig]):
+class CausalLM(TrainedByClients[CausalLMConfig]):
     """A causal language model trained to predict the next token of real text."""
 
     Config = CausalLMConfig
-    implementation = (
-        "trainables.causal_lm.loop",
-        "trainables.causal_lm.evaluation",
-        "trainables.causal_lm.export",
-        "trainables.causal_lm.client",
-    )
     metric_names = (
         "eval_loss",
         "perplexity",
@@ -36,3 +34,15 @@ class CausalLM(Trainable[CausalLMConfig]):
     axes = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")
     cuts_sequences = True
     runs_on_mps = True
+
+    def client(self, config: CausalLMConfig, cache: Path) -> Client:
+        """A client whose examples are sequences of the train split.
+
+        Raises:
+            UserError: the configuration has an adapter, or two learning rates.
+        """
+        if config.lora is not None:
+            raise UserError("client.lora: clients train all weights; remove it")
+        if config.adamw_learning_rate is not None:
+            raise UserError("client.adamw_learning_rate: clients have one learning rate; remove it")
+        return super().client(config, cache)

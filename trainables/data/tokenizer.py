@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from search_spaces.errors import UserError
 from trainables.client import Rows
-from trainables.common.start_model import require_folder
+from trainables.training.start_model import require_folder
 
 END = "<|endoftext|>"
 ENCODE_AT_ONCE = 256

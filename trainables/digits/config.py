@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from trainables.common.communication.config import DataParallelConfig
+from trainables.training.communication.config import DataParallelConfig
 
 
 class DigitsConfig(DataParallelConfig):
     """Hyperparameters of a multilayer perceptron on 8x8 images of digits."""
+
+    task_class: ClassVar[str] = "trainables.digits.task:DigitsTask"
 
     hidden_units: int = Field(64, gt=0, description="units of each hidden layer")
     num_layers: int = Field(2, gt=0, description="hidden layers")

@@ -11,10 +11,10 @@ from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.layouts.memory import layout_memory
 from trainables.causal_lm.other_model import config_of_other
-from trainables.common.start_model import tokens_of
 from trainables.config import Problem, path_in
 from trainables.distill.files import teacher_problems
 from trainables.parallel.footprint import RankMemory
+from trainables.training.start_model import tokens_of
 
 _OF_STUDENT = ("data", "sequence_length", "packing")
 
@@ -22,7 +22,7 @@ _OF_STUDENT = ("data", "sequence_length", "packing")
 class DistillConfig(CausalLMConfig):
     """Hyperparameters of distillation."""
 
-    task: ClassVar[str] = "trainables.distill.task:DistillTask.open"
+    task_class: ClassVar[str] = "trainables.distill.task:DistillTask"
 
     teacher: str | dict[str, Any] = Field(
         description="a folder with a model and its tokenizer (an export, or a checkpoint), or"

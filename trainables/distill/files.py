@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from results.trial_paths import ADAPTER_CONFIG
-from trainables.common.start_model import Tokens, tokens_of
+from trainables.training.start_model import Tokens, tokens_of
 
 EXPORT = "`tune export TRIAL --format hf` writes such a folder"
 

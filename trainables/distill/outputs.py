@@ -26,10 +26,10 @@ from trainables.causal_lm.model.objective import next_token_logits, place, text_
 from trainables.causal_lm.task import EVAL_BATCH, separator
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
-from trainables.common.precision import compute_dtype
 from trainables.data.shared_folder import content_digest, publish_settings
 from trainables.data.text.dataset import Dataset
 from trainables.distill.config import DistillConfig
+from trainables.training.precision import compute_dtype
 from trainables.worker import Worker
 
 log = logging.getLogger(__name__)

@@ -73,7 +73,7 @@ def _behind(row: Conversation, count: int) -> Conversation:
 class DPOConfig(TunedConfig):
     """Hyperparameters of direct preference optimisation."""
 
-    task: ClassVar[str] = "trainables.dpo.task:open_task"
+    task_class: ClassVar[str] = "trainables.dpo.task:DPOTask"
 
     data: PairsConfig = Field(
         default_factory=lambda: PairsConfig(), description="the pairs of answers"

@@ -22,12 +22,12 @@ from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import place
 from trainables.causal_lm.task import EVAL_BATCH
 from trainables.common.data_sampler import shares
-from trainables.common.precision import compute_dtype
-from trainables.common.training import weights_digest
 from trainables.data.conversations.dataset import Conversations
 from trainables.data.shared_folder import publish
 from trainables.dpo.config import DPOConfig
 from trainables.dpo.loss import answer_log_probs
+from trainables.training.checkpoint import weights_digest
+from trainables.training.precision import compute_dtype
 
 VERSION = 1
 """Of the arrays; raise it with any change of code that changes them."""

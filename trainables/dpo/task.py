@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,57 +13,38 @@ import torch
 from torch import nn
 
 from trainables.base import Split
-from trainables.causal_lm.loop import train_task
 from trainables.causal_lm.model.compilation import may_compile
-from trainables.causal_lm.task import EVAL_BATCH, FixedData, spread
+from trainables.causal_lm.task import EVAL_BATCH, LanguageTask, spread
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.dpo.config import DPOConfig
 from trainables.dpo.loss import PreferenceLoss, answer_log_probs, preference_losses
 from trainables.dpo.reference import reference_log_probs
-from trainables.sft.task import with_start
+from trainables.sft.task import place_of, with_start
 from trainables.worker import Worker
 
 METRICS = ("accuracy", "reward_margin", "chosen_reward", "rejected_reward", "eval_loss")
 
 
-def train(config: DPOConfig, worker: Worker) -> None:
-    """Train one trial on this rank, from a start that is made if it must be."""
-    with worker.times.of("data"):
-        config = with_start(config, worker.cache, worker)
-        task = _opened(config, worker.cache, None, worker.device, worker.heartbeat)
-    train_task(task, worker)
-
-
-def open_task(config: DPOConfig, cache: Path, key: str | None = None) -> DPOTask:
-    """The task of a configuration, with its pairs and what the first model makes of them.
-
-    Raises:
-        UserError: the data cannot be prepared, or has another key.
-    """
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return _opened(with_start(config, cache), cache, key, device, lambda: None)
-
-
-def _opened(
-    config: DPOConfig,
-    cache: Path,
-    key: str | None,
-    device: torch.device,
-    alive: Callable[[], None],
-) -> DPOTask:
-    dataset = prepare(config, config.data, cache, key)
-    return DPOTask(config, dataset, reference_log_probs(config, dataset, cache, device, alive))
-
-
-@dataclass(frozen=True)
-class DPOTask(FixedData):
+@dataclass
+class DPOTask(LanguageTask):
     """Prefer one of two answers more than the first model does."""
 
     config: DPOConfig
     dataset: Conversations
     reference: dict[Split, npt.NDArray[np.float32]]
+
+    @classmethod
+    def open(
+        cls, config: DPOConfig, cache: Path, key: str | None = None, worker: Worker | None = None
+    ) -> DPOTask:
+        """The task, with its pairs and what the first model makes of them."""
+        config = with_start(config, cache, worker)
+        with worker.times.of("data") if worker else nullcontext():
+            dataset = prepare(config, config.data, cache, key)
+            reference = reference_log_probs(config, dataset, cache, *place_of(worker))
+        return cls(config, dataset, reference)
 
     @property
     def size(self) -> int:
@@ -74,15 +55,11 @@ class DPOTask(FixedData):
         """The inputs of `PreferenceLoss`."""
         return self._inputs(Split.TRAIN, rows, device)
 
-    def loss(self, model: nn.Module) -> nn.Module:
+    def objective(self, model: nn.Module) -> nn.Module:
         """The mean loss of pairs."""
         return PreferenceLoss(model, self.config)
 
-    def num_targets(self, rows: Rows) -> int:
-        """Pairs."""
-        return len(rows)
-
-    def num_tokens(self, rows: Rows) -> int:
+    def num_items(self, rows: Rows) -> int:
         """Tokens of both answers and of their questions."""
         return int(self.dataset.lengths(Split.TRAIN)[_both(rows)].sum())
 

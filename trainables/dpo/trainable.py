@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from trainables.base import Trainable
 from trainables.causal_lm.trainable import CausalLM
 from trainables.dpo.config import DPOConfig
+from trainables.training.trainable import TaskTrainable
 
 
-class DPO(Trainable[DPOConfig]):
+class DPO(TaskTrainable[DPOConfig]):
     """A causal language model that learns which of two answers is preferred (DPO)."""
 
     Config = DPOConfig
-    implementation = (
-        "trainables.dpo.task",
-        "trainables.causal_lm.evaluation",
-        "trainables.causal_lm.export",
-    )
     metric_names = (
         "accuracy",
         "reward_margin",

@@ -9,8 +9,8 @@ from typing import Any, Literal
 from pydantic import Field, ValidationError, model_validator
 
 from search_spaces.loading.explain import MAX_PROBLEMS
-from trainables.common.communication.config import DataParallelConfig
 from trainables.config import Problem, TrainableConfig, explain
+from trainables.training.communication.config import DataParallelConfig
 
 SERVER_RATES = {
     "fedavg": 1.0,

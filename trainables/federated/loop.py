@@ -23,14 +23,15 @@ from results.trial_paths import LINEAGE
 from trainables.checkpointing.training_state import load_tree, save_tree
 from trainables.client import Client, Rows
 from trainables.common.data_sampler import Sampler
-from trainables.common.training import read_lineage, weights_digest
 from trainables.federated.config import FederatedConfig
 from trainables.federated.gather import State, Update, gather
-from trainables.federated.partition import deal
+from trainables.federated.partition import partition_rows
 from trainables.federated.server import Server
-from trainables.federated.task import task_of
 from trainables.job import Answer
+from trainables.registry import resolve
 from trainables.runtime.seeding import rng_state, seed_everything
+from trainables.training.checkpoint import read_lineage, weights_digest
+from trainables.training.client import train_step
 from trainables.worker import Worker
 
 CLIENTS = "clients"
@@ -66,7 +67,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.state = _copy(self.model)
-        self.shards = deal(self.config, self.client.size, self.client.groups)
+        self.shards = partition_rows(self.config, self.client.size, self.client.groups)
         self.method = make_method(self.config.aggregation, self.config.aggregation_options)
         self.model.to(self.worker.device)
 
@@ -107,32 +108,18 @@ class _Run:
         sampler = Sampler(len(shard), self.client.batch_size, self._seed(2, client))
         pull = _proximal(self.model, config.proximal)
         losses = []
+        total = config.rounds * config.local_steps
         for step in range((number - 1) * config.local_steps, number * config.local_steps):
-            losses.append(self._step(optimizer, shard[sampler.rows(step)], step, pull))
+            rows, device = shard[sampler.rows(step)], self.worker.device
+            losses.append(
+                train_step(self.client, self.model, optimizer, rows, step, total, device, pull)
+            )
         if config.keep_optimizer:
             self.optimizers[client] = optimizer.state_dict()
         return Update(_copy(self.model), float(torch.stack(losses).double().mean()))
 
     def _seed(self, *what: int) -> int:
         return int(np.random.SeedSequence([self.worker.seed, *what]).generate_state(1)[0])
-
-    def _step(
-        self,
-        optimizer: torch.optim.Optimizer,
-        rows: Rows,
-        step: int,
-        pull: Callable[[], torch.Tensor | float],
-    ) -> torch.Tensor:
-        total = self.config.rounds * self.config.local_steps
-        for group in optimizer.param_groups:
-            group["lr"] = self.client.learning_rate(step, total)
-        optimizer.zero_grad()
-        loss = self.client.loss(self.model, rows, self.worker.device)
-        (loss + pull()).backward()  # type: ignore[no-untyped-call]
-        if self.client.grad_clip is not None:
-            nn.utils.clip_grad_norm_(self.model.parameters(), self.client.grad_clip)
-        optimizer.step()
-        return loss.detach()
 
     def _next(self, present: list[int], updates: list[Update]) -> State:
         """The server's next state."""
@@ -188,7 +175,7 @@ def sample(config: FederatedConfig, seed: int, number: int) -> list[int]:
 
 
 def _start(config: FederatedConfig, worker: Worker) -> _Run:
-    client = task_of(config).client(config.inner, worker.cache)
+    client = resolve(config.task).client(config.inner, worker.cache)
     model = client.model()
     found = worker.resume()
     if found is None:

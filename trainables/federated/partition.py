@@ -10,7 +10,7 @@ from trainables.client import Rows
 from trainables.federated.config import FederatedConfig
 
 
-def deal(config: FederatedConfig, size: int, groups: Callable[[str], Rows]) -> list[Rows]:
+def partition_rows(config: FederatedConfig, size: int, groups: Callable[[str], Rows]) -> list[Rows]:
     """Rows of each client, ascending; every row has one client, every client at least one row.
 
     The split has `size` rows; `groups` gives the label or source of each, see `Client.groups`.

@@ -16,7 +16,7 @@ from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.model.model import open_tokenizer
-from trainables.causal_lm.model.objective import autocast, masked_attention
+from trainables.causal_lm.model.objective import masked_attention
 from trainables.causal_lm.task import EVAL_BATCH, spread
 from trainables.common.data_sampler import shares
 from trainables.common.text_ends import text_ends
@@ -25,6 +25,7 @@ from trainables.grpo.config import GRPOConfig
 from trainables.grpo.rewards import Sample, rewards_of
 from trainables.grpo.rollout import Completions, noise, sample
 from trainables.parallel.fsdp import device_of
+from trainables.training.precision import autocast
 
 EVAL_SEED = 0
 """Of the completions of evaluations: the same for all trials."""
@@ -46,7 +47,7 @@ class Answers:
         training = model.training
         model.eval()
         prompts = [q["prompt"] for q in questions]
-        with autocast(self.config, device_of(model)), masked_attention(model):
+        with autocast(self.config.dtype, device_of(model)), masked_attention(model):
             found = sample(
                 model,
                 prompts,

@@ -31,7 +31,7 @@ class QuestionsConfig(AnswersConfig):
 class GRPOConfig(TunedConfig):
     """Hyperparameters of reinforcement learning by group-relative advantages."""
 
-    task: ClassVar[str] = "trainables.grpo.task:open_task"
+    task_class: ClassVar[str] = "trainables.grpo.task:GRPOTask"
 
     data: QuestionsConfig = Field(
         default_factory=lambda: QuestionsConfig(), description="the questions"

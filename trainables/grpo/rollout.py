@@ -15,7 +15,7 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-from trainables.common.generation import decode
+from trainables.training.generation import decode
 
 Noise = npt.NDArray[np.float32]
 

@@ -12,11 +12,10 @@ import torch
 from torch import nn
 
 from trainables.base import Split
-from trainables.causal_lm.loop import train_task
 from trainables.causal_lm.model.compilation import may_compile
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import spread_or_place
-from trainables.causal_lm.task import EVAL_BATCH
+from trainables.causal_lm.task import EVAL_BATCH, LanguageTask
 from trainables.client import Rows
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.grpo.answers import METRICS, Answers, Question
@@ -27,37 +26,27 @@ from trainables.grpo.rollout import Completions, noise
 from trainables.parallel.fsdp import free_gathered, gathered
 from trainables.parallel.mesh import ALONE, Mesh
 from trainables.sft.task import with_start
+from trainables.training.task import Inputs
 from trainables.worker import Worker
 
-Inputs = tuple[torch.Tensor | None, ...]
-"""Of `PolicyLoss`, for all completions of this rank."""
 WIDTHS = 8
 """Compiled batches are padded to one of so many widths."""
 
 
-def train(config: GRPOConfig, worker: Worker) -> None:
-    """Train one trial on this rank, from a start that is made if it must be."""
-    with worker.times.of("data"):
-        config = with_start(config, worker.cache, worker)
-    train_task(open_task(config, worker.cache), worker)
-
-
-def open_task(config: GRPOConfig, cache: Path, key: str | None = None) -> GRPOTask:
-    """The task of a configuration, with its questions prepared.
-
-    Raises:
-        UserError: the data cannot be prepared, has another key, or a question is too long.
-    """
-    config = with_start(config, cache)
-    return GRPOTask(config, prepare(config, config.data, cache, key, train_questions=True))
-
-
 @dataclass
-class GRPOTask:
+class GRPOTask(LanguageTask):
     """Complete questions so that the rewards are high."""
 
     config: GRPOConfig
     dataset: Conversations
+
+    @classmethod
+    def open(
+        cls, config: GRPOConfig, cache: Path, key: str | None = None, worker: Worker | None = None
+    ) -> GRPOTask:
+        """The task, with its questions prepared; UserError if one is too long."""
+        config = with_start(config, cache, worker)
+        return cls(config, prepare(config, config.data, cache, key, train_questions=True))
 
     def __post_init__(self) -> None:
         self._seen: dict[str, list[float]] = defaultdict(list)
@@ -70,13 +59,13 @@ class GRPOTask:
         """Questions of the train split."""
         return len(self._answers.questions(Split.TRAIN))
 
-    def updates(self, step: int, rows: Rows, model: nn.Module, worker: Worker) -> Sequence[Rows]:
+    def updates(self, number: int, rows: Rows, model: nn.Module, worker: Worker) -> Sequence[Rows]:
         """Sample and judge completions of this rank's questions, which `batch` numbers from 0."""
         questions = [self._answers.questions(Split.TRAIN)[i] for i in rows]
         first = worker.mesh.dp_rank * len(rows)  # in the batch of all ranks
         places = range(first, first + len(rows))
         numbers = noise(
-            worker.seed, step, places, self.config.group_size, self.config.max_new_tokens
+            worker.seed, number + 1, places, self.config.group_size, self.config.max_new_tokens
         )
         with gathered(model, worker.mesh):
             found = self._answers.complete(model, questions, numbers)
@@ -165,7 +154,7 @@ class GRPOTask:
         index = (torch.from_numpy(rows)[:, None] * size + torch.arange(size)).reshape(-1)
         return tuple(None if t is None else t[index.to(t.device)] for t in self._inputs)
 
-    def loss(self, model: nn.Module) -> nn.Module:
+    def objective(self, model: nn.Module) -> nn.Module:
         """The weighted sum of the losses of the completions' tokens."""
         self._loss = PolicyLoss(model, self.config)
         return self._loss
@@ -174,13 +163,14 @@ class GRPOTask:
         """One: the tokens are weighted already."""
         return 1
 
-    def num_tokens(self, rows: Rows) -> int:
+    def num_items(self, rows: Rows) -> int:
         """Tokens of the last step's questions and completions."""
         return self._tokens
 
     def train_metrics(self, worker: Worker) -> dict[str, float]:
         """Means over the steps since the last call, and over the tokens of all ranks."""
-        found = {name: sum(values) / len(values) for name, values in self._seen.items()}
+        found = super().train_metrics(worker)
+        found |= {name: sum(values) / len(values) for name, values in self._seen.items()}
         self._seen.clear()
         seen = self._loss.seen
         names, sums = list(seen), {name: float(value) for name, value in seen.items()}

@@ -5,21 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from trainables.base import Trainable
 from trainables.causal_lm.trainable import CausalLM
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.rewards import short_name
+from trainables.training.trainable import TaskTrainable
 
 
-class GRPO(Trainable[GRPOConfig]):
+class GRPO(TaskTrainable[GRPOConfig]):
     """A causal language model that learns from rewards of its own answers (GRPO)."""
 
     Config = GRPOConfig
-    implementation = (
-        "trainables.grpo.task",
-        "trainables.causal_lm.evaluation",
-        "trainables.causal_lm.export",
-    )
     metric_names = (
         "pass_at_1",
         "pass_at_k",

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from search_spaces.layout import Layout
-from trainables.common.communication.config import DataParallelConfig
-from trainables.common.pipeline_rules import pipeline_field, pipeline_problem
-from trainables.common.schedules import Schedule
 from trainables.config import Problem
 from trainables.data.images.config import ImageDataConfig
+from trainables.training.communication.config import DataParallelConfig
+from trainables.training.pipeline_rules import pipeline_field, pipeline_problem
+from trainables.training.schedules import Schedule
 
 RESNETS: dict[str, tuple[tuple[int, ...], int]] = {
     "resnet8": ((16, 32, 64), 1),
@@ -28,6 +28,8 @@ GROUP_WIDTH = 8
 
 class ImageClassifierConfig(DataParallelConfig):
     """Hyperparameters of an image classifier."""
+
+    task_class: ClassVar[str] = "trainables.image_classifier.task:ImageTask"
 
     model: str = Field(
         "resnet8",

@@ -16,12 +16,12 @@ from transformers.utils.hub import cached_file
 from results.checkpoints.shards import is_sharded
 from results.export.quiet import quiet_transformers
 from search_spaces.errors import UserError
-from trainables.common.start_model import require_folder
 from trainables.data.images.dataset import Images
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.modeling_resnet import SmallResNet, SmallResNetConfig
 from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.sharded_state import load_weights
+from trainables.training.start_model import require_folder
 
 WEIGHTS = "model.safetensors"
 PROCESSOR = "preprocessor_config.json"

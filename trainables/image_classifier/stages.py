@@ -8,11 +8,12 @@ import torch
 from torch import nn
 
 from trainables.image_classifier.config import ImageClassifierConfig
-from trainables.image_classifier.evaluation import image_losses, is_half
+from trainables.image_classifier.loss import image_losses
 from trainables.image_classifier.model import Classifier
 from trainables.parallel.fsdp import shard_weights
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.pipeline import Activations, Pipeline, RemoteLayer, layers_of_stages
+from trainables.training.precision import autocast
 
 
 class Stage(nn.Module):
@@ -49,8 +50,8 @@ class Stage(nn.Module):
             given: normalised pixels, or activations, [images, channels, height, width].
             targets, others, keep: as `image_losses` takes them.
         """
-        (resnet,), half = self._whole, is_half(self._config, given.device)
-        with torch.autocast(given.device.type, dtype=torch.bfloat16, enabled=half):
+        (resnet,) = self._whole
+        with autocast(self._config.dtype, given.device):
             taken = resnet.first_features(given) if self._is_first else given
             features: torch.Tensor = self.blocks(taken)
             if not self._is_last:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from trainables.base import Trainable
-from trainables.common.communication.config import METRIC_NAMES
 from trainables.image_classifier.config import ImageClassifierConfig
+from trainables.training.communication.config import METRIC_NAMES
+from trainables.training.trainable import TaskTrainable
 
 
-class ImageClassifier(Trainable[ImageClassifierConfig]):
+class ImageClassifier(TaskTrainable[ImageClassifierConfig]):
     """A ResNet or any `transformers` image classifier, on digits, CIFAR-10, Parquet or folders."""
 
     Config = ImageClassifierConfig
-    implementation = (
-        "trainables.image_classifier.loop",
-        "trainables.image_classifier.evaluation",
-        "trainables.image_classifier.export",
-    )
     metric_names = (
         "accuracy",
         "loss",

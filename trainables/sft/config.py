@@ -29,7 +29,7 @@ class RowsTrainedConfig(StartConfig):
 class SFTConfig(RowsTrainedConfig):
     """Hyperparameters of supervised fine-tuning."""
 
-    task: ClassVar[str] = "trainables.sft.task:open_task"
+    task_class: ClassVar[str] = "trainables.sft.task:SFTTask"
     start_key: ClassVar[str] = "pretrain"
 
     pretrain: dict[str, Any] | None = Field(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,75 +16,65 @@ from torch import nn
 
 from results.storage.atomic import write_atomic
 from trainables.base import Split
-from trainables.causal_lm.client import trained_once
-from trainables.causal_lm.loop import train_task
 from trainables.causal_lm.model.compilation import may_compile
 from trainables.causal_lm.model.model import open_tokenizer
 from trainables.causal_lm.model.objective import (
-    NextTokenLoss,
-    autocast,
     masked_attention,
     next_token_loss,
     to_device,
 )
-from trainables.causal_lm.task import EVAL_BATCH, FixedData, spread
+from trainables.causal_lm.task import EVAL_BATCH, LanguageTask, spread
+from trainables.causal_lm.trained_model import trained_once
 from trainables.client import Rows
 from trainables.common.data_sampler import shares, shares_in_step
-from trainables.common.generation import generate
 from trainables.common.text_ends import text_ends
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.parallel.fsdp import device_of, gathered
 from trainables.parallel.mesh import ALONE
 from trainables.sft.config import SFTConfig
 from trainables.sft.start import StartConfig
+from trainables.training.generation import generate
+from trainables.training.precision import autocast
 from trainables.worker import Worker
 
 C = TypeVar("C", bound=StartConfig)
-
-
-def train(config: SFTConfig, worker: Worker) -> None:
-    """Train one trial on this rank, from a start that is made if it must be."""
-    with worker.times.of("data"):
-        config = with_start(config, worker.cache, worker)
-    train_task(open_task(config, worker.cache), worker)
 
 
 def with_start(config: C, cache: Path, worker: Worker | None = None) -> C:
     """A configuration with the folder of the model that it starts from, which is made if needed."""
     if config.start is None:
         return config
-    if worker is not None:
-        device, alive = worker.device, worker.heartbeat
-    else:
-        device, alive = torch.device("cuda" if torch.cuda.is_available() else "cpu"), _nothing
-    start = trained_once(config.start, cache, device, alive)
+    with worker.times.of("data") if worker else nullcontext():
+        start = trained_once(config.start, cache, *place_of(worker))
     return config.model_copy(update={config.start_key: None, "model_name_or_path": str(start)})
 
 
-def _nothing() -> None: ...
-
-
-def open_task(config: SFTConfig, cache: Path, key: str | None = None) -> SFTTask:
-    """The task of a configuration, with `max_steps` of its `epochs`.
-
-    Raises:
-        UserError: the data cannot be prepared, or has another key.
-    """
-    config = with_start(config, cache)
-    dataset = prepare(config, config.data, cache, key)
-    if config.epochs is not None:
-        size = int(dataset.meta["sequences"][Split.TRAIN.value])
-        steps = max(1, math.ceil(config.epochs * size / config.batch_size))
-        config = config.model_copy(update={"max_steps": steps})
-    return SFTTask(config, dataset)
+def place_of(worker: Worker | None) -> tuple[torch.device, Callable[[], None]]:
+    """Device of a computation before the training, and what it calls every now and then."""
+    if worker is not None:
+        return worker.device, worker.heartbeat
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu"), lambda: None
 
 
 @dataclass
-class SFTTask(FixedData):
+class SFTTask(LanguageTask):
     """Predict the tokens of answers."""
 
     config: SFTConfig
     dataset: Conversations
+
+    @classmethod
+    def open(
+        cls, config: SFTConfig, cache: Path, key: str | None = None, worker: Worker | None = None
+    ) -> SFTTask:
+        """The task, from a start that is made if it must be, with `max_steps` of its `epochs`."""
+        config = with_start(config, cache, worker)
+        dataset = prepare(config, config.data, cache, key)
+        if config.epochs is not None:
+            size = int(dataset.meta["sequences"][Split.TRAIN.value])
+            steps = max(1, math.ceil(config.epochs * size / config.batch_size))
+            config = config.model_copy(update={"max_steps": steps})
+        return cls(config, dataset)
 
     def __post_init__(self) -> None:
         self._rows = self.dataset.sequences(Split.TRAIN)
@@ -104,15 +96,11 @@ class SFTTask(FixedData):
         compiled = may_compile(self.config, device)
         return self.dataset.inputs(Split.TRAIN, rows, device, compiled=compiled)
 
-    def loss(self, model: nn.Module) -> nn.Module:
-        """The mean loss of the answers' tokens."""
-        return NextTokenLoss(model, self.config)
-
     def num_targets(self, rows: Rows) -> int:
         """Tokens of answers."""
         return int(self._targets[rows].sum())
 
-    def num_tokens(self, rows: Rows) -> int:
+    def num_items(self, rows: Rows) -> int:
         """Tokens of questions and answers."""
         return int(self._lengths[rows].sum())
 
@@ -196,7 +184,7 @@ class SFTTask(FixedData):
 
     def _answered(self, model: nn.Module, questions: list[dict[str, Any]]) -> list[dict[str, Any]]:
         prompts, ends = [q["prompt"] for q in questions], text_ends(model, self._tokenizer)
-        with autocast(self.config, device_of(model)), masked_attention(model):
+        with autocast(self.config.dtype, device_of(model)), masked_attention(model):
             written = generate(model, prompts, ends, self.config.max_new_tokens)
         found = []
         for question, tokens in zip(questions, written, strict=True):

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from trainables.base import Trainable
 from trainables.causal_lm.trainable import CausalLM
 from trainables.sft.config import SFTConfig
+from trainables.training.trainable import TaskTrainable
 
 
-class SFT(Trainable[SFTConfig]):
+class SFT(TaskTrainable[SFTConfig]):
     """A causal language model, from scratch or pretrained, that learns to answer questions."""
 
     Config = SFTConfig
-    implementation = (
-        "trainables.sft.task",
-        "trainables.causal_lm.evaluation",
-        "trainables.causal_lm.export",
-    )
     metric_names = (
         *(name for name in CausalLM.metric_names if name != "bits_per_byte"),
         "exact_match",

@@ -17,7 +17,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from search_spaces.errors import UserError
-from trainables.implementation import functions_of
 from trainables.runtime.source import files_read, source_digests
 from tuning.cli import app
 from tuning.prepared.client import MAX_BYTES
@@ -71,7 +70,6 @@ class _Before:
         os.environ.update(self._environment)
         sys.path[:] = self._path
         source_digests.cache_clear()  # of files that may be edited, as they are not imported
-        functions_of.cache_clear()
 
 
 def _run(command: list[str]) -> int:
@@ -99,7 +97,7 @@ def _start_workers(cluster: PreparedCluster, file: str) -> None:
             prepare_process()
         if spec is not None:
             name, trainable = spec.trainable, resolve_for(spec)
-            for module in trainable.implementation:
+            for module in trainable.modules:
                 import_module(module)
             trainable.source()
             cluster.start_workers(spec, canonical(name) if ":" in name else name)

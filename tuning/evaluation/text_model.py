@@ -75,10 +75,10 @@ class TextModel:
         Args:
             prompts: token ids, of `encode`.
             most: largest number of tokens to add to each.
-            sampling: how tokens are chosen, `trainables.common.generation.Sampling`.
+            sampling: how tokens are chosen, `trainables.training.generation.Sampling`.
             on_text: called with each piece of the first prompt's text as soon as it is complete.
         """
-        from trainables.common.generation import generate
+        from trainables.training.generation import generate
 
         for start in range(0, len(prompts), AT_ONCE):
             part = prompts[start : start + AT_ONCE]

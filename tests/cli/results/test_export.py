@@ -19,6 +19,7 @@ from results.trial_paths import TrialPaths
 from tests.cli.conftest import Tune
 from tests.cli.trained import trained
 from tests.trainables.examples import EXAMPLES
+from trainables.base import Trainable
 from trainables.digits.trainable import Digits
 
 pytestmark = [
@@ -234,7 +235,7 @@ def test_export_refuses_unknown_and_unsupported_formats(
     assert "final/ holds one format" in tune.refused(
         "export", "digits", "--to", "hf,onnx", "--layout", "classic"
     )
-    monkeypatch.setattr(Digits, "implementation", ())
+    monkeypatch.setattr(Digits, "export_hf", Trainable.export_hf)
     assert tune.refused("export", "digits", "--to", "hf") == (
         "trainable digits: Digits has no export_hf(), which writes the transformers form\n"
     )

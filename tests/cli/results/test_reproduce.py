@@ -64,7 +64,7 @@ def test_reproduce_compares_the_curves(tune: Tune, sweep: SweepPaths) -> None:
     noted = environment.read(files, 1)
     assert noted is not None
     assert "digits/loop.py" in noted.source
-    assert {"worker.py", "common/training.py"} <= noted.source.keys()
+    assert {"worker.py", "training/run.py"} <= noted.source.keys()
     assert len(noted.data or "") == 64
     assert noted.hardware["workers"] == "1"
     first_sample, last_sample = read_samples(files, 1)

@@ -15,6 +15,7 @@ from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.experts import ExpertsConfig
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import (
     NextTokenLoss,
@@ -24,7 +25,6 @@ from trainables.causal_lm.model.objective import (
 )
 from trainables.causal_lm.model.packing import document_positions
 from trainables.causal_lm.trainable import CausalLM
-from trainables.common.experts import ExpertsConfig
 from trainables.data.text.dataset import prepare
 from trainables.job import Answer
 

@@ -16,9 +16,9 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.task import evaluated_rows
 from trainables.causal_lm.trainable import CausalLM
-from trainables.common.training import read_lineage
 from trainables.data.text.dataset import prepare
 from trainables.job import Answer
+from trainables.training.checkpoint import read_lineage
 
 TINY = EXAMPLES["causal_lm"].config
 

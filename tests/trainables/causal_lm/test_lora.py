@@ -22,12 +22,12 @@ from tests.trainables.causal_lm.pretrained import write_base
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.lora import LoRAConfig, add_adapter
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.trainable import CausalLM
-from trainables.common.lora import LoRAConfig, add_adapter
-from trainables.common.training import read_lineage, weights_digest
 from trainables.data.text.dataset import prepare
 from trainables.job import Answer
+from trainables.training.checkpoint import read_lineage, weights_digest
 from tuning.evaluation.average import AverageOptions, ModelChoice, average_models
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")

@@ -11,9 +11,9 @@ import pytest
 
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.experts import ExpertsConfig
 from trainables.causal_lm.layouts.rules import PIPELINED
 from trainables.causal_lm.simulation import simulate
-from trainables.common.experts import ExpertsConfig
 from trainables.data.tokenizer import train_bpe
 from trainables.parallel.footprint import Footprint, RankMemory
 from trainables.registry import resolve

@@ -15,7 +15,7 @@ from trainables.base import Split
 from trainables.causal_lm.model.model import new_model
 from trainables.dpo.config import DPOConfig
 from trainables.dpo.loss import preference_losses
-from trainables.dpo.task import open_task
+from trainables.training.task import open_task
 
 CONFIG = EXAMPLES["dpo"].config
 
@@ -32,7 +32,7 @@ def test_loss_of_a_model_is_that_of_the_paper(cache: Path) -> None:
         for p in model.parameters():
             p += 0.05 * torch.randn(p.shape, generator=torch.Generator().manual_seed(len(p)))
     rows = np.arange(3)
-    loss = task.loss(model)(*task.batch(rows, torch.device("cpu")))
+    loss = task.objective(model)(*task.batch(rows, torch.device("cpu")))
 
     def log_prob(network: Any, row: int) -> torch.Tensor:
         size = task.dataset.lengths(Split.TRAIN)[row]

@@ -8,10 +8,10 @@ from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.causal_lm.model.model import new_model
-from trainables.causal_lm.task import open_task
-from trainables.common.training import read_lineage, weights_digest
 from trainables.job import Answer
 from trainables.registry import resolve
+from trainables.training.checkpoint import read_lineage, weights_digest
+from trainables.training.task import open_task
 
 
 @pytest.mark.parametrize(("name", "rate"), [("grpo", 3e-2), ("dpo", 3e-3)])

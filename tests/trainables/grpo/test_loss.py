@@ -10,7 +10,7 @@ from tests.trainables.examples import EXAMPLES
 from trainables.causal_lm.model.model import new_model
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import PolicyLoss, advantages, policy_loss, token_weights
-from trainables.grpo.task import open_task
+from trainables.training.task import open_task
 
 LENGTHS = [3, 1, 4, 2]
 MOST = 4

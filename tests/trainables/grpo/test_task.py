@@ -16,7 +16,7 @@ from trainables.data.corpora.generated import GENERATED, generate_rows
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import token_log_probs
 from trainables.grpo.rollout import noise, sample
-from trainables.grpo.task import open_task
+from trainables.training.task import open_task
 
 CONFIG = EXAMPLES["grpo"].config
 

@@ -19,11 +19,11 @@ from torch.nn import functional as F
 from transformers import AutoModelForCausalLM, Qwen3Config
 
 from search_spaces.layout import Layout
-from trainables.common.optimizers import make_optimizer
 from trainables.parallel.fsdp import blocks_of, shard
 from trainables.parallel.mesh import ALONE, Mesh
 from trainables.parallel.sharded_state import clip_gradients
 from trainables.parallel.tensor import cut_sequences
+from trainables.training.optimizers import make_optimizer
 
 ODD, EVEN = 65, 64
 """Vocabularies: one that two ranks cannot share."""

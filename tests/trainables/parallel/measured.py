@@ -20,15 +20,12 @@ import torch.distributed as dist
 from search_spaces.spec.layout import LayoutSpec
 from tests.trainables.local import RecordingChannel, make_job
 from tests.trainables.parallel.ranks import LAYOUTS, MODELS, STEPS, folder_of
-from trainables.causal_lm.loop import Run
-from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.simulation import measure
-from trainables.causal_lm.task import Task, open_task
 from trainables.job import TrialJob
 from trainables.launch.run_trial import run_trial
 from trainables.registry import resolve
-from trainables.sft.task import open_task as open_sft
-from trainables.sft.task import with_start
+from trainables.training.run import Run
+from trainables.training.task import open_task
 from trainables.worker import Worker
 from tuning.evaluation.probe import Steps
 
@@ -52,12 +49,8 @@ def footprint(folder: Path, case: str, rank: int, world: int) -> dict[str, Any]:
         return {"peak": probed_peak(job, rank, world)}
     worker = Worker(job, RecordingChannel(), torch.device("cpu"), rank, world, rank)
     config: Any = resolve(name).Config.model_validate(given)
-    task: Task
-    if name == "sft":
-        task = open_sft(with_start(config, worker.cache, worker), worker.cache)
-    else:
-        task = open_task(config, worker.cache)
-    run = Run(task, worker, new_model(task.config, task.dataset), "")
+    task = open_task(config, worker.cache, worker=worker)
+    run = Run(task, worker, task.new_model(), "")
     found = asdict(measure(run, before=BEFORE))
     worker.close()
     return found

@@ -16,10 +16,10 @@ from tests.trainables.local import newest_checkpoint, run_trial
 from tests.trainables.sft import trl_losses
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import NextTokenLoss, next_token_loss
-from trainables.common.training import read_lineage
 from trainables.registry import resolve
 from trainables.sft.config import SFTConfig
-from trainables.sft.task import open_task
+from trainables.training.checkpoint import read_lineage
+from trainables.training.task import open_task
 
 SHAPE = {"hidden_size": 16, "num_layers": 1, "vocab_size": 300}
 PRETRAINED = EXAMPLES["sft"].config
@@ -67,7 +67,7 @@ def test_packed_conversations_have_the_losses_of_separate_ones(cache: Path) -> N
     for task in (packed, apart):
         every = np.arange(task.size)
         losses = NextTokenLoss(model, task.config)(*task.batch(every, torch.device("cpu")))
-        totals.append((losses, task.num_targets(every), task.num_tokens(every)))
+        totals.append((losses, task.num_targets(every), task.num_items(every)))
     assert totals[0][1:] == totals[1][1:]
     torch.testing.assert_close(totals[0][0], totals[1][0])
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from trainables.causal_lm.model.model import new_model, save_model
 from trainables.sft.config import SFTConfig
-from trainables.sft.task import open_task
+from trainables.training.task import open_task
 
 FILE = Path(__file__).with_suffix(".json")
 STEPS = 5

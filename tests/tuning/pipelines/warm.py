@@ -9,7 +9,7 @@ from trainables.registry import resolve
 
 for _name in ("causal_lm", "sft"):
     _trainable = resolve(_name)
-    for _module in _trainable.implementation:
+    for _module in _trainable.modules:
         import_module(_module)
     _trainable.source()
 for _module in ("tuning.pipelines.kinds.models", "tuning.pipelines.kinds.folders"):

@@ -21,9 +21,9 @@ from trainables.causal_lm.layouts.block_memory import (
     block_memory,
 )
 from trainables.causal_lm.layouts.rules import PIPELINED, description_of
-from trainables.common.lora import LoRAConfig
-from trainables.common.start_model import tokens_of
+from trainables.causal_lm.lora import LoRAConfig
 from trainables.parallel.footprint import RankMemory
+from trainables.training.start_model import tokens_of
 
 
 def layout_memory(
@@ -110,7 +110,7 @@ def _adapter(lora: LoRAConfig, shape: Shape) -> AdapterShape:
 
 
 _LOGITS_BYTES = 2**30
-"""Float32 logits that exist at once on a GPU; see `trainables.common.cross_entropy`."""
+"""Float32 logits that exist at once on a GPU; see `trainables.training.cross_entropy`."""
 _STATES = {"adamw": 2, "lion": 1, "muon": 1}
 """Averages that an optimizer keeps of each weight; of muon those of hidden matrices."""
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.layout import Layout
-from trainables.common.experts import ExpertsConfig
-from trainables.common.pipeline_rules import pipeline_problem
+from trainables.causal_lm.experts import ExpertsConfig
+from trainables.training.pipeline_rules import pipeline_problem
 
 PIPELINED = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
 """Types of models of `transformers` whose layers, and nothing else, are between the embedding and

@@ -12,11 +12,11 @@ from torch import nn
 from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.lora import scale_by_tensors
 from trainables.causal_lm.model.packing import Packing, packing_of, takes_rows
-from trainables.common.cross_entropy import linear_cross_entropy
-from trainables.common.lora import scale_by_tensors
 from trainables.parallel.fsdp import blocks_of, device_of
 from trainables.runtime.compiled_code import keep_compiled
+from trainables.training.cross_entropy import linear_cross_entropy
 
 COMPILED_FROM = 10_000_000
 """`compile: auto` compiles models with as many weights: it takes about a minute."""

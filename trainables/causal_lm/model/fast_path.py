@@ -16,8 +16,8 @@ from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.packing import Packing, set_packing
-from trainables.common.precision import compute_dtype
 from trainables.parallel.context import attention, model_arguments
+from trainables.training.precision import autocast, compute_dtype
 
 CAUSAL = "causal_sdpa"
 """Our attention's name in `transformers`. It has no function for masks there, so none is built."""
@@ -68,7 +68,7 @@ def _embedded_and_computed(
 ) -> torch.Tensor:
     hf: Any = model
     dtype = compute_dtype(config.dtype, inputs.device)
-    with torch.autocast(inputs.device.type, dtype=dtype, enabled=dtype != torch.float32):
+    with autocast(config.dtype, inputs.device):
         arguments = model_arguments(model, inputs, positions)
         # the residual stream has its dtype
         embedded = hf.get_input_embeddings()(arguments.pop("input_ids")).to(dtype)

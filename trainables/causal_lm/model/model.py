@@ -22,20 +22,20 @@ from results.checkpoints.shards import is_sharded
 from results.export.quiet import quiet_transformers
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.common.dropout import restore_dropout
-from trainables.common.lora import (
+from trainables.causal_lm.lora import (
     LoRAConfig,
     has_adapter,
     load_adapter,
     merge_adapter,
     saved_lora,
 )
-from trainables.common.start_model import require_folder
+from trainables.causal_lm.model.dropout import restore_dropout
 from trainables.common.text_ends import declare_ends
-from trainables.common.training import read_lineage, weights_digest
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import load_pretrained, wrap_bpe
 from trainables.parallel.sharded_state import load_weights
+from trainables.training.checkpoint import read_lineage, weights_digest
+from trainables.training.start_model import require_folder
 
 INIT_SCALE = 0.5
 """Standard deviation of initial weights, times width^-1/2: GPT-2's 0.02 at width 625. Narrow models

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.experts import balance_gradient, router_logits
 from trainables.causal_lm.layouts.rules import CUT_BETWEEN_LAYERS
 from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.fast_path import (
@@ -28,13 +29,6 @@ from trainables.causal_lm.model.packing import (
     document_positions,
     packing_of,
 )
-from trainables.common.cross_entropy import (
-    IGNORED,
-    linear_cross_entropies,
-    linear_cross_entropy,
-)
-from trainables.common.experts import balance_gradient, router_logits
-from trainables.common.precision import compute_dtype
 from trainables.data.tensors import to_device as to_device
 from trainables.parallel.context import (
     CONTEXT,
@@ -49,6 +43,8 @@ from trainables.parallel.mesh import ALONE, Mesh
 from trainables.parallel.meter import counted_flops
 from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.tensor import cut_sequences
+from trainables.training.cross_entropy import IGNORED, linear_cross_entropies, linear_cross_entropy
+from trainables.training.precision import autocast, compute_dtype
 
 
 class NextTokenLoss(TrainedLoss[CausalLMConfig]):
@@ -228,12 +224,6 @@ def masked_attention(model: nn.Module) -> Iterator[None]:
         hf.set_attn_implementation(before)
 
 
-def autocast(config: CausalLMConfig, device: torch.device) -> AbstractContextManager[object]:
-    """Compute in the configured dtype."""
-    dtype = compute_dtype(config.dtype, device)
-    return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
-
-
 def next_token_logits(
     model: nn.Module,
     inputs: torch.Tensor,
@@ -256,7 +246,7 @@ def next_token_logits(
         found: torch.Tensor = model(use_cache=False, logits_to_keep=keep, **arguments).logits
         return found
 
-    with autocast(config, inputs.device):
+    with autocast(config.dtype, inputs.device):
         if positions is None:
             logits = compute(**model_arguments(model, inputs, None))
         else:

@@ -14,17 +14,17 @@ from torch.nn import functional as F
 from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.experts import router_logits
 from trainables.causal_lm.layouts.rules import PIPELINED
-from trainables.causal_lm.model.objective import autocast, plan_of_layers
+from trainables.causal_lm.model.objective import plan_of_layers
 from trainables.causal_lm.model.packing import Packing, packing_by_masks
-from trainables.common.experts import router_logits
-from trainables.common.precision import compute_dtype
-from trainables.common.stage_balance import StageBalance
+from trainables.causal_lm.model.stage_balance import StageBalance
 from trainables.parallel.context import document_mask
 from trainables.parallel.fsdp import shard_weights, split_experts
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.pipeline import Activations, Pipeline, RemoteLayer, layers_of_stages
 from trainables.parallel.tensor import split_layers
+from trainables.training.precision import autocast, compute_dtype
 
 
 class Stage(nn.Module):
@@ -77,7 +77,7 @@ class Stage(nn.Module):
             positions: as of `NextTokenLoss`.
             targets: the next tokens, int64 [rows, length]; those that do not count are `IGNORED`.
         """
-        with autocast(self._config, given.device):
+        with autocast(self._config.dtype, given.device):
             hidden = self._hidden(given, positions)
             if self.head is None:
                 return hidden.to(self._dtype)

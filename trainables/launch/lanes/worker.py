@@ -111,7 +111,7 @@ def _preload(trainable: str) -> None:
     """Import and hash what the first trial needs; an error is raised again in that trial."""
     with suppress(Exception, SystemExit):
         found = resolve(trainable)
-        for module in ("torch._dynamo", *found.implementation):  # DDP needs the first
+        for module in ("torch._dynamo", *found.modules):  # DDP needs the first
             import_module(module)
         found.source()
 

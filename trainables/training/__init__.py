@@ -1,0 +1,1 @@
+"""The training loop of all trainables with a `Task`, and its parts."""
