@@ -47,7 +47,7 @@ class Settings:
 
 def use_virtual_machines(settings: Settings) -> None:
     """Show the session so many machines; one Ray node runs all processes."""
-    from tuning.controller.ray_tune import cluster
+    from tuning.cluster import connection as cluster
     from tuning.controller.resources.placement import Node
 
     nodes = [Node(CPUS_PER_NODE, 0.0, f"node-{i}", f"10.0.0.{i}") for i in range(settings.nodes)]

@@ -14,8 +14,8 @@ PRIVATE: dict[str, str] = {
     "torch.nn.parallel:DistributedDataParallel._set_ddp_runtime_logging_sample_rate": (
         "(self, sample_rate)"
     ),
-    # launch/lanes/trainer.py and launch/fresh/callbacks.py leave two of Ray Train's default
-    # callbacks out. The former runs the controller in the driver.
+    # launch/lanes/trainer.py and launch/ray_train_loops/callbacks.py leave two of Ray Train's
+    # default callbacks out. The former runs the controller in the driver.
     "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer._create_default_callbacks": (
         "(self)"
     ),
@@ -35,9 +35,9 @@ PRIVATE: dict[str, str] = {
     "ray.train.v2._internal.execution.controller.controller:TrainController.worker_group_cls": (
         "attribute"
     ),
-    # launch/fresh/trainer.py starts a loop's workers, and the actor through which they synchronise,
-    # ahead of their run, in a placement group that outlives it. Ranks ask the actor of their
-    # controller for checkpoints.
+    # launch/ray_train_loops/trainer.py starts a loop's workers, and the actor through which they
+    # synchronise, ahead of their run, in a placement group that outlives it. Ranks ask the actor of
+    # their controller for checkpoints.
     "ray.train.v2._internal.execution.controller.controller"
     ":TrainController.get_all_reported_checkpoints": (
         "(self, current_report_index,"
@@ -111,7 +111,7 @@ PRIVATE: dict[str, str] = {
     "ray._private.state:state": "attribute",
     "ray._private.state:GlobalState.get_draining_nodes": "(self)",
     "ray._private.worker:global_worker": "attribute",
-    # launch/fresh/callbacks.py asks for it in the controller's process, without an actor.
+    # launch/ray_train_loops/callbacks.py asks for it in the controller's process, without an actor.
     "ray.train.v2._internal.execution.callback:WorkerGroupCallback": "()",
     "ray.train.v2._internal.execution.callback:WorkerGroupCallback.after_worker_group_start": (
         "(self, worker_group)"
@@ -177,7 +177,8 @@ PRIVATE: dict[str, str] = {
     "torch.distributed.rendezvous:_create_c10d_store": (
         "(hostname, port, rank, world_size, timeout, use_libuv=True)"
     ),
-    # launch/fresh/run.py follows a loop's reports, and notices that it asks for its checkpoint.
+    # launch/ray_train_loops/run.py follows a loop's reports, and notices that it asks for its
+    # checkpoint.
     "ray.train.v2._internal.execution.train_fn_utils:get_train_fn_utils": "()",
     "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.get_checkpoint": "(self)",
     "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.report": (

@@ -24,13 +24,13 @@ PRIVATE: dict[str, str] = {
     "ray.tune.execution.tune_controller:TrialRunnerWrapper._tune_controller": "attribute",
     # controller/ray_tune/patches.py keeps MLflow and others from being imported.
     "ray.air._internal.usage:tag_callbacks": "(callbacks)",
-    # controller/ray_tune/local_cluster.py sets a token and the loopback interface.
+    # cluster/local_cluster.py sets a token and the loopback interface.
     "ray._private.ray_constants:ENABLE_RAY_CLUSTER": "attribute",
     "ray._private.ray_constants:ENABLE_RAY_CLUSTERS_ENV_VAR": "attribute",
     "ray._raylet:AuthenticationTokenLoader": "attribute",
-    # controller/ray_tune/cluster.py asks a cluster with a wrong token.
+    # cluster/connection.py asks a cluster with a wrong token.
     "ray._raylet:GcsClient": "attribute",
-    # controller/ray_tune/processes.py starts a local cluster with fewer processes.
+    # cluster/ray_processes.py starts a local cluster with fewer processes.
     "ray._private.node:Node.start_api_server": ("(self, *, include_dashboard, raise_on_failure)"),
     "ray._private.node:Node.start_log_monitor": "(self)",
     "ray._private.node:Node.start_monitor": "(self)",
@@ -39,7 +39,7 @@ PRIVATE: dict[str, str] = {
     # It keeps the driver's signals from these processes, and the driver's own handler.
     "ray._private.services:ConsolePopen": "attribute",
     "ray._private.utils:set_sigterm_handler": "(sigterm_handler)",
-    # controller/ray_tune/messages.py writes into a file what Ray prints of its processes.
+    # cluster/messages.py writes into a file what Ray prints of its processes.
     "ray._private.worker:print_to_stdstream": "(data, ignore_prefix)",
     "ray._private.state:available_resources_per_node": "()",
     # search/transfer/informed_study.py shows a sampler the trials of other sweeps.

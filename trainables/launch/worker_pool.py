@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Protocol
 from trainables.job import TrialJob
 from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import Leak
-from trainables.launch.fresh.pool import FreshWorkerPool
 from trainables.launch.lanes.pool import LanePool
 from trainables.launch.ray_train import WorkerGroupSpec
+from trainables.launch.ray_train_loops.pool import FreshWorkerPool
 from trainables.registry import resolve
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """A driver that is ready before its command: `python -m tuning.cli.prepared_driver`.
 
-`tuning.prepared.keeper` starts it. It imports and starts everything, then waits for a command line
-with the files and the terminal of the process that it was typed into.
+`tuning.cluster.driver_server` starts it. It imports and starts everything, then waits for a command
+line with the files and the terminal of the process that it was typed into.
 """
 
 from __future__ import annotations
@@ -20,13 +20,20 @@ from search_spaces.errors import UserError
 from trainables.implementation import functions_of
 from trainables.runtime.source import files_read, source_digests
 from tuning.cli import app
-from tuning.prepared.client import MAX_BYTES
-from tuning.prepared.driver import STALE
-from tuning.prepared.identity import LoadedCode
+from tuning.cluster.driver_client import MAX_BYTES
+from tuning.cluster.driver_process import STALE
+from tuning.cluster.identity import LoadedCode
 
 if TYPE_CHECKING:
-    from tuning.controller.ray_tune.prepared import PreparedCluster
+    from tuning.cluster.warm_cluster import WarmCluster
 
+_IMPORTS = (
+    "pandas",
+    "torch",
+    "tuning.controller.ray_tune.driver",
+    "tuning.controller.session",
+)
+"""What a session imports."""
 _LOOK_S = 2.0
 _STANDARD = (0, 1, 2)
 """stdin, stdout and stderr."""
@@ -37,7 +44,9 @@ def main(channel: socket.socket, file: str) -> None:
     began = time.time()
     os.umask(0o077)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    from tuning.controller.ray_tune.prepared import prepare
+    for name in _IMPORTS:
+        import_module(name)
+    from tuning.cluster.warm_cluster import prepare
 
     cluster = prepare()
     try:
@@ -86,11 +95,12 @@ def _run(command: list[str]) -> int:
     return 0
 
 
-def _start_workers(cluster: PreparedCluster, file: str) -> None:
+def _start_workers(cluster: WarmCluster, file: str) -> None:
     """Start the workers of a sweep; a mistake in its file or code is the next command's."""
     from trainables.registry import resolve_for
     from trainables.user_code.loader import canonical
     from tuning.api import load
+    from tuning.controller.ray_tune.pools import prepare_workers
     from tuning.controller.tracking.tracking_client import prepare_process
 
     try:
@@ -102,7 +112,7 @@ def _start_workers(cluster: PreparedCluster, file: str) -> None:
             for module in trainable.implementation:
                 import_module(module)
             trainable.source()
-            cluster.start_workers(spec, canonical(name) if ":" in name else name)
+            prepare_workers(cluster, spec, canonical(name) if ":" in name else name)
     except UserError as e:
         sys.stderr.write(f"{e}\n")
 

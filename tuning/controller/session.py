@@ -59,7 +59,7 @@ def run_session(
     Raises:
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
     """
-    from tuning.controller.ray_tune.placed import placed
+    from tuning.controller.ray_tune.cluster_session import cluster_session
     from tuning.controller.sweep_dir.commands import CommandHandler
 
     with (
@@ -76,7 +76,7 @@ def run_session(
             interrupt.watch(run.interrupt, watchdog.release)
             commands = CommandHandler(run)
             commands.begin()
-            with placed(run, address) as placement:
+            with cluster_session(run, address) as placement:
                 run.observers.add(tracking := _tracking(run))
                 with afterwards(lambda: endings.extend(_end_trials(run, watchdog, tracking))):
                     if placement is not None and not interrupt.requested:
@@ -88,7 +88,7 @@ def run_session(
 
 
 def _tracking(run: SweepController) -> TrackerObserver:
-    from tuning.controller.ray_tune.prepared import is_prepared
+    from tuning.cluster.warm_cluster import is_prepared
 
     delay_s = 0.0 if is_prepared() else START_DELAY_S  # no worker starts that needs the cores
     return TrackerObserver(make_tracker(run.spec, run.paths, run.table.fence, delay_s))

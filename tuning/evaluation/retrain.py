@@ -92,7 +92,7 @@ def run_user_loop(
     Raises:
         UserError: it failed, or it does not fit the cluster.
     """
-    from tuning.controller.ray_tune.cluster import ray_cluster
+    from tuning.cluster.connection import ray_cluster
     from tuning.controller.resources.placement import compute_placement
 
     with ray_cluster(address) as nodes:
@@ -101,8 +101,8 @@ def run_user_loop(
 
         from trainables.launch.broker.actor import start_broker
         from trainables.launch.broker.events import Failed, Reported
-        from trainables.launch.fresh.pool import FreshWorkerPool
         from trainables.launch.ray_train import WorkerGroupSpec
+        from trainables.launch.ray_train_loops.pool import FreshWorkerPool
 
         resources = spec.resources
         broker: Any = start_broker()

@@ -13,8 +13,8 @@ from results.storage.probe import check_storage
 from search_spaces.checksum import add_yaml_checksum
 from search_spaces.errors import UserError
 from search_spaces.pipeline.loading import LoadedPipeline, freeze, load_pipeline
-from tuning.controller.ray_tune.cluster import check_cluster_auth
-from tuning.controller.ray_tune.shared import shared_cluster
+from tuning.cluster.connection import check_cluster_auth
+from tuning.cluster.warm_cluster import shared_cluster
 from tuning.controller.sweep_dir.folder import resolve_storage
 from tuning.controller.sweep_dir.lock import acquire_lock
 from tuning.controller.sweep_dir.trust import Trust

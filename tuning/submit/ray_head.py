@@ -21,8 +21,8 @@ from results.own_program import module_command
 from results.storage.atomic import open_private
 from search_spaces.errors import UserError
 from search_spaces.files import parse_json, read_regular
-from tuning.controller.ray_tune.local_cluster import apply_settings, closed_to_others
-from tuning.controller.ray_tune.session_folder import user_folder
+from tuning.cluster.local_cluster import apply_settings, closed_to_others
+from tuning.cluster.session_folder import user_folder
 
 _START_TIMEOUT_S = 30 * 24 * 3600
 """Seconds for which a job may wait; Ray's default is a quarter of an hour."""

@@ -2,8 +2,8 @@ from pathlib import Path
 
 import pytest
 
-from trainables.launch.fresh.pool import part_of_bundle
 from trainables.launch.ray_train import WorkerGroupSpec
+from trainables.launch.ray_train_loops.pool import part_of_bundle
 from trainables.launch.worker_pool import Isolation
 
 CODE = """

@@ -41,7 +41,7 @@ def doctor(
     """
     from search_spaces.errors import UserError
     from search_spaces.loading.sweep_file import load_sweep
-    from tuning.controller.ray_tune.cluster import check_cluster_auth
+    from tuning.cluster.connection import check_cluster_auth
     from tuning.controller.sweep_dir.folder import resolve_storage
     from tuning.doctor.diagnosis import diagnose
 

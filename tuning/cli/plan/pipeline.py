@@ -26,7 +26,7 @@ def plan_pipeline(
 
     from search_spaces.pipeline.graph import dependencies
     from search_spaces.pipeline.loading import load_pipeline
-    from tuning.controller.ray_tune.cluster import ray_cluster
+    from tuning.cluster.connection import ray_cluster
     from tuning.controller.sweep_dir.folder import resolve_storage
     from tuning.pipelines.check import check_pipeline
     from tuning.pipelines.folder import find_pipeline

@@ -33,7 +33,7 @@ def run_detached(
         typer.Exit: the session ended at once; its output was printed.
     """
     from results.records.pipeline import PipelinePaths
-    from tuning.controller.ray_tune.cluster import check_cluster_auth, require_answer
+    from tuning.cluster.connection import check_cluster_auth, require_answer
     from tuning.controller.sweep_dir.folder import pipeline_argument, sweep_argument
     from tuning.watch.background import BackgroundSession
 

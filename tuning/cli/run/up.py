@@ -62,12 +62,12 @@ def up(
 
 
 def _start_keeper(file: Path | None, idle: str, seconds: float) -> None:
-    from tuning.prepared.identity import socket_path, terminal_variables
+    from tuning.cluster.identity import socket_path, terminal_variables
 
     log = socket_path(create=True).with_name("log")
     with open(log, "wb", opener=open_private) as output:
         process = subprocess.Popen(
-            module_command("tuning.prepared.keeper", str(file or ""), str(seconds)),
+            module_command("tuning.cluster.driver_server", str(file or ""), str(seconds)),
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -125,7 +125,7 @@ def down() -> None:
 
 def _ask(question: str) -> Any:
     """An answer of `tune up`; None if it does not run."""
-    from tuning.prepared.client import ask, connect
+    from tuning.cluster.driver_client import ask, connect
 
     if (connection := connect()) is None:
         return None

@@ -1,18 +1,25 @@
-"""Starts the worker pool of a sweep."""
+"""The worker pool of a sweep: started for it, or left by `tune up` or the session before."""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.resources.placement import Placement
+from trainables.registry import resolve
+from tuning.cluster.connection import cluster_nodes
+from tuning.cluster.warm_cluster import WarmCluster, WarmWorkers, keep_workers, next_sweep
+from tuning.controller.resources.placement import Placement, compute_placement
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from trainables.launch.broker.broker import Broker
     from trainables.launch.worker_pool import WorkerPool
+    from tuning.controller.worker_manager import WorkerManager
+
+_POLL_S = 0.1
 
 
 def start_pool(
@@ -48,3 +55,43 @@ def start_pool(
         resources.spares,
     )
     return launch(spec.trainable, isolation, group, placement.workers_per_trial, broker), broker
+
+
+def prepare_workers(cluster: WarmCluster, spec: SweepSpec, trainable: str) -> None:
+    """Start the workers of a sweep on a warm cluster, and wait until they can take a trial.
+
+    Args:
+        trainable: its name, valid in any folder. The workers import it; user code that starts its
+            own processes has none.
+
+    Raises:
+        UserError: no trial of the sweep fits this machine.
+    """
+    if resolve(trainable).uses_ray_train:
+        return
+    placement = compute_placement(spec.resources, cluster_nodes())
+    pool, broker = start_pool(spec, placement, cluster.train_folder, trainable)
+    keep_workers(WarmWorkers(worker_needs(spec), pool, broker))
+    deadline = time.monotonic() + spec.failure.start_timeout
+    while pool.workers_up() < sum(placement.workers_per_trial) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def leave_to_next(spec: SweepSpec, workers: WorkerManager) -> bool:
+    """Leave the workers of a session that has ended to the next; False if it cannot use them.
+
+    They stay for trainables of this project only: modules of other code may have equal names.
+    """
+    later = next_sweep()
+    if later is None or any(":" in one.trainable for one in (spec, later)):
+        return False
+    if worker_needs(spec) != worker_needs(later) or not workers.hand_over():
+        return False
+    keep_workers(WarmWorkers(worker_needs(spec), workers.pool, workers.broker))
+    return True
+
+
+def worker_needs(spec: SweepSpec) -> object:
+    """What the workers of a sweep are started for."""
+    own = resolve(spec.trainable)
+    return spec.resources, spec.failure.start_timeout, own.isolation, own.uses_ray_train

@@ -58,15 +58,16 @@ def _start_workers(run: SweepController, placement: Placement) -> Iterator[Worke
 
     After a session that was not interrupted the next one may take them over.
     """
-    from tuning.controller.ray_tune.cluster import available_nodes, cluster_nodes
-    from tuning.controller.ray_tune.pools import start_pool
-    from tuning.controller.ray_tune.shared import keep_pool, take_pool
+    from tuning.cluster.connection import available_nodes, cluster_nodes
+    from tuning.cluster.warm_cluster import take_workers
+    from tuning.controller.ray_tune.pools import leave_to_next, start_pool, worker_needs
 
-    pool, broker = take_pool(run.spec) or start_pool(run.spec, placement, run.paths.ray / "train")
+    kept, spec = take_workers(worker_needs(run.spec)), run.spec
+    pool, broker = kept or start_pool(spec, placement, run.paths.ray / "train")
     workers = WorkerManager(run, pool, broker, Capacity(placement, cluster_nodes, available_nodes))
     stay = ExitStack()
     stay.callback(workers.close)
     with afterwards(stay.close):
         yield workers
-        if not run.interrupted and keep_pool(run.spec, workers, pool, broker):
+        if not run.interrupted and leave_to_next(spec, workers):
             stay.pop_all()

@@ -15,7 +15,7 @@ from search_spaces.errors import UserError
 from search_spaces.pipeline.graph import dependencies
 from search_spaces.pipeline.loading import LoadedPipeline
 from search_spaces.pipeline.stages import TrainStage
-from tuning.controller.ray_tune.shared import keep_workers_for, release_workers, shared_address
+from tuning.cluster.warm_cluster import keep_workers_for, release_workers, shared_address
 from tuning.pipelines.base import Drive, Say, StageStopped, Surroundings, run_stage
 from tuning.pipelines.control import Commands
 from tuning.pipelines.running.process import StageProcess

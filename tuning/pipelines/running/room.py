@@ -51,7 +51,7 @@ class Room:
 
     @cached_property
     def _nodes(self) -> Sequence[Node]:
-        from tuning.controller.ray_tune.shared import nodes_of
+        from tuning.cluster.warm_cluster import nodes_of
 
         return nodes_of(self._address)
 

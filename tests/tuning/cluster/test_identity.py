@@ -16,8 +16,8 @@ import pytest
 
 from search_spaces.errors import UserError
 from trainables.runtime.source import files_read, source_digests
-from tuning.prepared.client import hand_over
-from tuning.prepared.identity import (
+from tuning.cluster.driver_client import hand_over
+from tuning.cluster.identity import (
     LoadedCode,
     difference,
     identity,

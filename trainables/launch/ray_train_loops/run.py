@@ -19,8 +19,6 @@ from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import Ended, Failed, Reported
 from trainables.launch.broker.rank_reports import ReportCounter
 from trainables.launch.errors import describe_failure, without_secrets
-from trainables.launch.fresh.callbacks import start_fewer_actors
-from trainables.launch.fresh.forward_reports import ForwardReports, is_last, post_event
 from trainables.launch.node_notices import watch_node
 from trainables.launch.ray_train import (
     WorkerGroupSpec,
@@ -34,6 +32,8 @@ from trainables.launch.ray_train import (
     set_environment,
     this_machine,
 )
+from trainables.launch.ray_train_loops.callbacks import start_fewer_actors
+from trainables.launch.ray_train_loops.forward_reports import ForwardReports, is_last, post_event
 from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
 from trainables.runtime.memory import has_room
@@ -175,7 +175,7 @@ def _fit(job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker], in_g
             start_fewer_actors()
             _call_driver(job, task, spec, run())
             return
-        from trainables.launch.fresh.trainer import (
+        from trainables.launch.ray_train_loops.trainer import (
             FreshTrainer,
             discard_dead_workers,
             worker_environment,

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from tuning.prepared.client import ask, receive
-from tuning.prepared.driver import STALE, PreparedDriver
-from tuning.prepared.identity import identity
-from tuning.prepared.keeper import Keeper
+from tuning.cluster.driver_client import ask, receive
+from tuning.cluster.driver_process import STALE, PreparedDriver
+from tuning.cluster.driver_server import Keeper
+from tuning.cluster.identity import identity
 
 DRIVER = f"""
 import json, os, socket, sys, time

@@ -12,8 +12,8 @@ from typing import Any
 
 import psutil
 
-from tuning.controller.ray_tune.session_folder import remove_stale
-from tuning.prepared.client import MAX_BYTES, receive
+from tuning.cluster.driver_client import MAX_BYTES, receive
+from tuning.cluster.session_folder import remove_stale
 
 _END_S = 60.0
 STALE = 75

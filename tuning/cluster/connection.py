@@ -15,10 +15,10 @@ from urllib.parse import urlsplit
 
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
-from tuning.controller.ray_tune.local_cluster import apply_settings, closed_to_others
-from tuning.controller.ray_tune.processes import RayStartError, connect, local_cluster, shutdown
-from tuning.controller.ray_tune.tls import check_tls
-from tuning.controller.resources.placement import AUTOSCALING, Node, with_autoscaling
+from tuning.cluster.local_cluster import apply_settings, closed_to_others
+from tuning.cluster.nodes import AUTOSCALING, Node, with_autoscaling
+from tuning.cluster.ray_processes import RayStartError, connect, local_cluster, shutdown
+from tuning.cluster.tls import check_tls
 
 _PROBE = (
     "import sys; from ray._raylet import GcsClient; "

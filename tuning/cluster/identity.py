@@ -15,7 +15,7 @@ from sysconfig import get_path
 from typing import Any
 
 from results.own_program import PACKAGES, PROGRAM
-from tuning.controller.ray_tune.session_folder import user_folder
+from tuning.cluster.session_folder import user_folder
 
 _TERMINAL = re.compile(
     r"_|PWD|OLDPWD|SHLVL|TERM|TERM_.*|COLORTERM|COLUMNS|LINES|WINDOWID|WINDOW|STY|TMUX.*|SSH_.*"

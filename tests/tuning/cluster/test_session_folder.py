@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tuning.controller.ray_tune.session_folder import session_folder
+from tuning.cluster.session_folder import session_folder
 
 SECRET = "canary-77ab31"
 
@@ -65,7 +65,7 @@ DRIVER = """
 import os, signal, sys
 from pathlib import Path
 from tests.tuning.ray_tune.test_session_folder import write_log
-from tuning.controller.ray_tune.session_folder import session_folder
+from tuning.cluster.session_folder import session_folder
 with session_folder(Path(sys.argv[1]), lambda: False) as folder:
     write_log(folder)
     print(folder, flush=True)

@@ -24,9 +24,9 @@ from typing import Any
 import psutil
 
 from results.own_program import module_command
-from tuning.prepared.client import MAX_BYTES
-from tuning.prepared.driver import PreparedDriver
-from tuning.prepared.identity import difference, identity, socket_path
+from tuning.cluster.driver_client import MAX_BYTES
+from tuning.cluster.driver_process import PreparedDriver
+from tuning.cluster.identity import difference, identity, socket_path
 
 _POLL_S = 0.1
 _LOOK_S = 2.0

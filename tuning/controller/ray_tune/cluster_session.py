@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 
 from trainables.registry import resolve
-from tuning.controller.ray_tune.messages import ray_messages_to
+from tuning.cluster.messages import ray_messages_to
+from tuning.cluster.warm_cluster import session_cluster
 from tuning.controller.ray_tune.runner import import_in_background
-from tuning.controller.ray_tune.shared import session_cluster
 from tuning.controller.resources.budget import check_gpu_budget
 from tuning.controller.resources.placement import (
     Placement,
@@ -21,7 +21,7 @@ from tuning.controller.sweep import SweepController
 
 
 @contextmanager
-def placed(run: SweepController, address: str | None) -> Iterator[Placement | None]:
+def cluster_session(run: SweepController, address: str | None) -> Iterator[Placement | None]:
     """Join or start a Ray cluster while the block runs; None if no trial is to run."""
     if run.finished or run.interrupted:
         yield None

@@ -128,7 +128,7 @@ class FreshWorkerPool:
     def _new_runner(self, place: Place) -> tuple[Any, Any]:
         import ray
 
-        from trainables.launch.fresh.runner import AttemptRunner
+        from trainables.launch.ray_train_loops.runner import AttemptRunner
 
         actor: Any = ray.remote(AttemptRunner)
         calls = 1 if place.group is None else _CALLS  # a user's own code needs the main thread

@@ -13,7 +13,7 @@ from types import FrameType
 from typing import Any
 
 from search_spaces.errors import UserError
-from tuning.prepared.identity import identity, socket_path, terminal_variables
+from tuning.cluster.identity import identity, socket_path, terminal_variables
 
 MAX_BYTES = 1 << 20
 """Of a message."""

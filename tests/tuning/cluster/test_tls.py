@@ -13,7 +13,7 @@ import pytest
 
 from search_spaces.errors import UserError
 from tuning.certificates import make_certificates
-from tuning.controller.ray_tune.tls import check_tls
+from tuning.cluster.tls import check_tls
 
 HOST = "127.0.0.1"
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from trainables.launch.fresh.libraries import library_imports
+from trainables.launch.ray_train_loops.libraries import library_imports
 
 SCRIPT = """
 import helper
@@ -50,7 +50,7 @@ def test_script_is_not_run_and_failing_imports_do_no_harm(tmp_path: Path) -> Non
     (tmp_path / "script.py").write_text(SCRIPT)
     (tmp_path / "helper.py").write_text("import tomllib\n")
     code = (
-        "import sys; from trainables.launch.fresh.libraries import import_libraries;"
+        "import sys; from trainables.launch.ray_train_loops.libraries import import_libraries;"
         f"import_libraries({f'{tmp_path}/script.py:loop'!r});"
         "assert {'colorsys', 'wave', 'xml.sax.handler', 'tomllib'} <= set(sys.modules);"
         "assert not {'helper', 'never'} & set(sys.modules)"

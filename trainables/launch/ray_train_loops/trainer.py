@@ -20,8 +20,6 @@ from ray.train.v2._internal.execution.worker_group.placement_group_handle import
 from ray.train.v2._internal.execution.worker_group.state import WorkerGroupContext
 from ray.util.placement_group import PlacementGroup
 
-from trainables.launch.fresh.callbacks import NodeWatch
-from trainables.launch.fresh.libraries import import_libraries
 from trainables.launch.lanes.trainer import LocalTrainer
 from trainables.launch.ray_train import (
     NODE_ID,
@@ -30,10 +28,12 @@ from trainables.launch.ray_train import (
     scaling_config,
     set_environment,
 )
+from trainables.launch.ray_train_loops.callbacks import NodeWatch
+from trainables.launch.ray_train_loops.libraries import import_libraries
 from trainables.runtime.gpu_share import hide_devices
 
 _ANSWER_S = 5.0
-_RUN = "trainables.launch.fresh.run"
+_RUN = "trainables.launch.ray_train_loops.run"
 _GROUP_MODULE: Any = worker_group
 _SYNC_ACTOR: Any = _GROUP_MODULE.SynchronizationActor
 

@@ -13,7 +13,7 @@ from results.records.reports import Report, ReportWriter
 from trainables.job import TrialJob
 from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import Event, Reported
-from trainables.launch.fresh.callbacks import is_taken_away
+from trainables.launch.ray_train_loops.callbacks import is_taken_away
 from trainables.runtime.preemption import Preempted
 from trainables.user_code.metrics import StepCounter
 from trainables.user_code.ray_train.checkpoints import add_manifest, prune

@@ -13,7 +13,7 @@ from typing import Any
 
 from results.storage.log_filter import no_core_dumps
 from trainables.launch.lanes.lane import LANE
-from tuning.controller.ray_tune.session_folder import session_folder
+from tuning.cluster.session_folder import session_folder
 
 _SETTINGS = {
     "RAY_AIR_NEW_OUTPUT": "0",

@@ -33,7 +33,7 @@ class AttemptRunner:
         self._spec, self._broker, self._group = spec, broker, group
         if group is None:
             return
-        from trainables.launch.fresh.trainer import FreshGroup, prepare_workers
+        from trainables.launch.ray_train_loops.trainer import FreshGroup, prepare_workers
 
         FreshGroup.placement_group = group
         with suppress(Exception):  # they start again with the attempt, which reports it
@@ -45,7 +45,7 @@ class AttemptRunner:
         Returns:
             Why it failed, in one line; None if it did not.
         """
-        from trainables.launch.fresh.run import run_attempt
+        from trainables.launch.ray_train_loops.run import run_attempt
 
         return run_attempt(job, self._spec, self._broker, in_group=self._group is not None)
 
@@ -56,7 +56,7 @@ class AttemptRunner:
         """Ray Train's workers ask the actor of their controller, which is this one."""
         import asyncio
 
-        from trainables.launch.fresh.trainer import FreshController
+        from trainables.launch.ray_train_loops.trainer import FreshController
 
         controller, loop = FreshController.running
         found = controller.get_all_reported_checkpoints(*args)

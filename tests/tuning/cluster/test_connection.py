@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import UserError
-from tuning.controller.ray_tune.cluster import (
+from tuning.cluster.connection import (
     accepts_any_token,
     check_cluster_auth,
     require_answer,
 )
-from tuning.controller.ray_tune.processes import RayStartError
+from tuning.cluster.ray_processes import RayStartError
 
 
 @pytest.fixture(autouse=True)
@@ -114,7 +114,7 @@ def test_cluster_that_does_not_answer_is_named(
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="makes a network namespace")
 def test_machine_that_does_not_reach_itself_is_named(tmp_path: Path) -> None:
-    script = "from tuning.controller.ray_tune.processes import local_cluster as start\n"
+    script = "from tuning.cluster.ray_processes import local_cluster as start\n"
     script += f"from pathlib import Path\nwith start(Path({str(tmp_path)!r}), print): pass"
     command = ["unshare", "--net", sys.executable, "-c", script]  # its loopback interface is down
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
