@@ -7,10 +7,11 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from results.records.machines import Machine
 from search_spaces.spec.failure import Notices
+from search_spaces.spec.sweep import SweepSpec
 from trainables.runtime.gpu_share import (
     BACKEND,
     hide_devices,
@@ -62,6 +63,23 @@ class WorkerGroupSpec:
     nccl: tuple[tuple[str, str], ...] = ()
     part: float = 1.0
     omp_is_set: bool = False
+
+    @classmethod
+    def of(
+        cls, spec: SweepSpec, workers: int, gpus_per_worker: float, folder: str, preload: str = ""
+    ) -> Self:
+        """The workers of a trial of a sweep."""
+        return cls(
+            workers,
+            spec.resources.cpus_per_worker,
+            gpus_per_worker,
+            spec.failure.start_timeout,
+            folder,
+            preload=preload,
+            process_group_timeout_s=spec.resources.process_group_timeout_s,
+            notices=spec.failure.preemption_notices,
+            nccl=tuple(spec.resources.nccl.items()),
+        )
 
     @property
     def bundle(self) -> dict[str, float]:

@@ -20,7 +20,7 @@ from typing import IO
 
 import psutil
 
-from results.own_program import module_command
+from results.own_program import AfterDeath, module_command
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact_bytes
 
@@ -33,9 +33,8 @@ _LONGEST = 43
 _REMOVE_S = 30.0
 _TAIL = 256 * 1024
 """Bytes of each log that are kept: its end."""
-_AFTER_DEATH = 'read _ || { sleep 10; exec "$@"; }'
-"""A script: its input is closed without a line if the driver is dead. Workers end by themselves in
-seconds; Ray's agents would try for a minute to reach the cluster."""
+_AFTER_DEATH_S = 10.0
+"""Workers end by themselves in seconds; Ray's agents try for a minute to reach the cluster."""
 _MAX_LOGS, _MAX_SESSIONS = 100, 5
 """Logs that are kept of a session, the newest ones, and sessions in a sweep folder."""
 
@@ -119,17 +118,11 @@ def _locked(folder: Path) -> Iterator[None]:
 @contextmanager
 def _removed_after_death() -> Iterator[None]:
     """Run `remove_stale` after a death of this process within the block, in another one."""
-    waiting = subprocess.Popen(
-        ["sh", "-c", _AFTER_DEATH, "sh", *module_command(__name__)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+    waiting = AfterDeath(module_command(__name__), _AFTER_DEATH_S, subprocess.DEVNULL)
     try:
         yield
     finally:
-        waiting.communicate(b"ended\n")
+        waiting.cancel()
 
 
 def _remove_if_dead(folder: Path) -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from trainables.launch.broker.broker import Broker
-    from trainables.launch.worker_pool import WorkerPool
+    from trainables.launch.pool import WorkerPool
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from tuning.controller.resources.start_watch import StartWatch
 from tuning.controller.sweep import SweepController
 
 if TYPE_CHECKING:
-    from trainables.launch.worker_pool import WorkerPool
+    from trainables.launch.pool import WorkerPool
 
 BROKER_FAILED = "the broker between driver and workers died"
 

@@ -104,17 +104,9 @@ def run_user_loop(
         from trainables.launch.ray_train import WorkerGroupSpec
         from trainables.launch.ray_train_loops.pool import FreshWorkerPool
 
-        resources = spec.resources
         broker: Any = start_broker()
-        group = WorkerGroupSpec(
-            workers,
-            resources.cpus_per_worker,
-            placement.gpus_per_worker,
-            spec.failure.start_timeout,
-            str(job.paths.root / "ray"),
-            process_group_timeout_s=resources.process_group_timeout_s,
-            nccl=tuple(resources.nccl.items()),
-        )
+        folder = str(job.paths.root / "ray")
+        group = WorkerGroupSpec.of(spec, workers, placement.gpus_per_worker, folder)
         pool = FreshWorkerPool(group, broker, job.trainable, spares=False)
         pool.start(job)
         try:

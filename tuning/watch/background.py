@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from results.own_program import module_command
+from results.own_program import module_command, start
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
 from results.storage.atomic import open_private
@@ -64,14 +64,7 @@ def _start(
     """Start the process; returns it, and the size of the log before."""
     with open(paths.log, "ab", opener=open_private) as log:
         said = log.tell()
-        process = subprocess.Popen(
-            module_command("tuning", "resume", str(paths.root), *options),
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,
-        )
-    return process, said
+        return start(module_command("tuning", "resume", str(paths.root), *options), log), said
 
 
 def _text_from(file: Path, start: int) -> str:

@@ -64,7 +64,7 @@ def test_logs_of_an_error_are_kept_redacted(tmp_path: Path) -> None:
 DRIVER = """
 import os, signal, sys
 from pathlib import Path
-from tests.tuning.ray_tune.test_session_folder import write_log
+from tests.tuning.cluster.test_session_folder import write_log
 from tuning.cluster.session_folder import session_folder
 with session_folder(Path(sys.argv[1]), lambda: False) as folder:
     write_log(folder)

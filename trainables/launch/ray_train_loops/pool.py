@@ -15,11 +15,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
-from trainables.launch.broker.actor import broker_error, machines_of
+from trainables.launch.broker.actor import machines_of
 from trainables.launch.broker.broker import Broker
-from trainables.launch.broker.events import Failed, Leak
+from trainables.launch.broker.events import Failed
 from trainables.launch.errors import error_line
 from trainables.launch.node_notices import draining_machines
+from trainables.launch.pool import WorkerPool
 from trainables.launch.ray_train import WorkerGroupSpec
 from trainables.user_code.ray_train.source import builds_trainer
 
@@ -35,7 +36,7 @@ _CALLS = 8
 
 
 @dataclass
-class Place:
+class WorkerSlot:
     """The resources of one trial. Without a group Ray Train reserves them for each attempt.
 
     Attributes:
@@ -72,7 +73,7 @@ def part_of_bundle(spec: WorkerGroupSpec, spares: bool) -> float:
     return 0.5 if spares and not spec.gpus_per_worker else 1.0
 
 
-class FreshWorkerPool:
+class FreshWorkerPool(WorkerPool):
     """Runs each attempt in processes of its own, which may have been started ahead.
 
     Args:
@@ -84,12 +85,12 @@ class FreshWorkerPool:
     def __init__(
         self, spec: WorkerGroupSpec, broker: ActorHandle[Broker], trainable: str, spares: bool
     ) -> None:
-        self._broker, self._trainable = broker, trainable
-        self._own_trainer = builds_trainer(trainable)
+        super().__init__(broker)
+        self._trainable, self._own_trainer = trainable, builds_trainer(trainable)
         omp_is_set = "OMP_NUM_THREADS" in os.environ
         self._spec = replace(spec, part=part_of_bundle(spec, spares), omp_is_set=omp_is_set)
         self._asked = -_ASK_S
-        self._busy: dict[str, Place] = {}
+        self._busy: dict[str, WorkerSlot] = {}
         self._idle = [self._new_place()]
         if not self._own_trainer:  # the first attempt's processes start before Ray Tune is imported
             self._idle[0].spare = self._new_runner(self._idle[0])
@@ -105,7 +106,7 @@ class FreshWorkerPool:
         place.result, place.is_known = place.runner.fit.remote(job), False
         self._busy[job.key] = place
 
-    def _find_place(self, avoid: tuple[str, ...]) -> Place:
+    def _find_place(self, avoid: tuple[str, ...]) -> WorkerSlot:
         """An idle place; if none is usable, a new one, for whose resources all are given up."""
         for place in reversed(self._idle):
             if place.is_usable(avoid):
@@ -114,18 +115,18 @@ class FreshWorkerPool:
         self.retire_idle(keep=0)
         return self._new_place(avoid)
 
-    def _new_place(self, avoid: tuple[str, ...] = ()) -> Place:
+    def _new_place(self, avoid: tuple[str, ...] = ()) -> WorkerSlot:
         from ray.util.placement_group import placement_group
 
         spec = replace(self._spec, avoid=avoid)
         if self._own_trainer:
-            return Place(replace(spec, part=1.0))
+            return WorkerSlot(replace(spec, part=1.0))
         selector = spec.label_selector
         selectors = None if selector is None else [selector] * spec.workers
         bundles = [spec.bundle] * spec.workers
-        return Place(spec, placement_group(bundles, bundle_label_selector=selectors))
+        return WorkerSlot(spec, placement_group(bundles, bundle_label_selector=selectors))
 
-    def _new_runner(self, place: Place) -> tuple[Any, Any]:
+    def _new_runner(self, place: WorkerSlot) -> tuple[Any, Any]:
         import ray
 
         from trainables.launch.ray_train_loops.runner import AttemptRunner
@@ -137,7 +138,7 @@ class FreshWorkerPool:
         )
         return runner, runner.ping.remote()
 
-    def _take_spare(self, place: Place) -> Any:
+    def _take_spare(self, place: WorkerSlot) -> Any:
         """The place's spare, unless its process has died; then a new one."""
         import ray
 
@@ -219,21 +220,6 @@ class FreshWorkerPool:
     def machines(self) -> dict[str, list[str]]:
         """Machine ids of the attempts whose workers are up, by their keys."""
         return machines_of(self._broker.attempt_machines.remote())
-
-    def cancel_starts(self) -> None:
-        """Does nothing: Ray Train limits the time that an attempt waits for resources."""
-
-    def broker_error(self) -> str:
-        """See the base class."""
-        return broker_error(self._broker)
-
-    def take_leaks(self) -> list[Leak]:
-        """Empty: a process runs one attempt."""
-        return []
-
-    def hand_over(self) -> bool:
-        """False: a process runs one attempt."""
-        return False
 
     def close(self) -> None:
         """End all running attempts, and what waits for the next ones."""

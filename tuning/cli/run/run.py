@@ -227,12 +227,12 @@ def _run_session(start: Callable[..., SweepController]) -> None:
 
 def drive(start: Callable[..., SweepController]) -> SweepController:
     """Run a session, show it, and print its summary."""
-    from tuning.cli.run.last_word import LastWord
+    from tuning.cli.run.death_notice import DeathNotice
     from tuning.cli.run.live_view import make_view
     from tuning.cli.run.signals import StopOnSignal
     from tuning.cli.summary import print_summary
 
-    view, word = make_view(make_console()), LastWord()
-    outcome = start(observers=[word, view], interrupt=StopOnSignal(word.withdraw))
+    view, notice = make_view(make_console()), DeathNotice()
+    outcome = start(observers=[notice, view], interrupt=StopOnSignal(notice.cancel))
     print_summary(outcome, view.console)
     return outcome

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from results.own_program import module_command
+from results.own_program import module_command, start
 from results.storage.atomic import open_private
 from tuning.cli.formatting import echo
 
@@ -66,14 +65,9 @@ def _start_keeper(file: Path | None, idle: str, seconds: float) -> None:
 
     log = socket_path(create=True).with_name("log")
     with open(log, "wb", opener=open_private) as output:
-        process = subprocess.Popen(
-            module_command("tuning.cluster.driver_server", str(file or ""), str(seconds)),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            env={k: v for k, v in os.environ.items() if k not in terminal_variables(os.environ)},
-        )
+        server = module_command("tuning.cluster.driver_server", str(file or ""), str(seconds))
+        env = {k: v for k, v in os.environ.items() if k not in terminal_variables(os.environ)}
+        process = start(server, output, env=env)
     while (found := _ask("status")) is None and process.poll() is None:
         time.sleep(_POLL_S)
     if found is None or not found["ready"]:

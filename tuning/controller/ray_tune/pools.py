@@ -1,60 +1,20 @@
-"""The worker pool of a sweep: started for it, or left by `tune up` or the session before."""
+"""Workers that `tune up` or a session leaves to the next session."""
 
 from __future__ import annotations
 
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from tuning.cluster.connection import cluster_nodes
 from tuning.cluster.warm_cluster import WarmCluster, WarmWorkers, keep_workers, next_sweep
-from tuning.controller.resources.placement import Placement, compute_placement
+from tuning.controller.resources.placement import compute_placement
 
 if TYPE_CHECKING:
-    from ray.actor import ActorHandle
-
-    from trainables.launch.broker.broker import Broker
-    from trainables.launch.worker_pool import WorkerPool
     from tuning.controller.worker_manager import WorkerManager
 
 _POLL_S = 0.1
-
-
-def start_pool(
-    spec: SweepSpec, placement: Placement, folder: Path, preload: str = ""
-) -> tuple[WorkerPool, ActorHandle[Broker]]:
-    """Start the broker and, in the background, the workers of a sweep.
-
-    Args:
-        spec, placement: of the sweep.
-        folder: for Ray Train's own files.
-        preload: see `WorkerGroupSpec`.
-    """
-    from trainables.launch.broker.actor import start_broker
-    from trainables.launch.ray_train import WorkerGroupSpec
-    from trainables.launch.worker_pool import Isolation, launch
-
-    broker, resources = start_broker(), spec.resources
-    group = WorkerGroupSpec(
-        placement.workers_per_trial[0],
-        resources.cpus_per_worker,
-        placement.gpus_per_worker,
-        spec.failure.start_timeout,
-        str(folder),
-        preload=preload,
-        process_group_timeout_s=resources.process_group_timeout_s,
-        notices=spec.failure.preemption_notices,
-        nccl=tuple(resources.nccl.items()),
-    )
-    isolation = Isolation(
-        resources.isolation,
-        resources.max_trials_per_lane,
-        resources.max_lane_growth * 2**20,
-        resources.spares,
-    )
-    return launch(spec.trainable, isolation, group, placement.workers_per_trial, broker), broker
 
 
 def prepare_workers(cluster: WarmCluster, spec: SweepSpec, trainable: str) -> None:
@@ -69,11 +29,14 @@ def prepare_workers(cluster: WarmCluster, spec: SweepSpec, trainable: str) -> No
     """
     if resolve(trainable).uses_ray_train:
         return
+    from trainables.launch.worker_pool import start_pool
+
     placement = compute_placement(spec.resources, cluster_nodes())
-    pool, broker = start_pool(spec, placement, cluster.train_folder, trainable)
+    sizes, gpus = placement.workers_per_trial, placement.gpus_per_worker
+    pool, broker = start_pool(spec, sizes, gpus, str(cluster.train_folder), trainable)
     keep_workers(WarmWorkers(worker_needs(spec), pool, broker))
     deadline = time.monotonic() + spec.failure.start_timeout
-    while pool.workers_up() < sum(placement.workers_per_trial) and time.monotonic() < deadline:
+    while pool.workers_up() < sum(sizes) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
 
 

@@ -58,12 +58,15 @@ def _start_workers(run: SweepController, placement: Placement) -> Iterator[Worke
 
     After a session that was not interrupted the next one may take them over.
     """
+    from trainables.launch.worker_pool import start_pool
     from tuning.cluster.connection import available_nodes, cluster_nodes
     from tuning.cluster.warm_cluster import take_workers
-    from tuning.controller.ray_tune.pools import leave_to_next, start_pool, worker_needs
+    from tuning.controller.ray_tune.pools import leave_to_next, worker_needs
 
-    kept, spec = take_workers(worker_needs(run.spec)), run.spec
-    pool, broker = kept or start_pool(spec, placement, run.paths.ray / "train")
+    spec, folder = run.spec, str(run.paths.ray / "train")
+    sizes, gpus = placement.workers_per_trial, placement.gpus_per_worker
+    kept = take_workers(worker_needs(spec))
+    pool, broker = kept or start_pool(spec, sizes, gpus, folder)
     workers = WorkerManager(run, pool, broker, Capacity(placement, cluster_nodes, available_nodes))
     stay = ExitStack()
     stay.callback(workers.close)

@@ -15,15 +15,15 @@ import os, sys
 from pathlib import Path
 from results.paths import SweepPaths
 from tests.tuning.simulate import make_spec
-from tuning.cli.run.last_word import LastWord
+from tuning.cli.run.death_notice import DeathNotice
 from tuning.controller.events import SessionStart
 
-word = LastWord()
-word.session_started(SessionStart(SweepPaths(Path(sys.argv[1])), make_spec()))
+notice = DeathNotice()
+notice.session_started(SessionStart(SweepPaths(Path(sys.argv[1])), make_spec()))
 if sys.argv[2] == "ends":
-    word.session_ended(None)
+    notice.session_ended(None)
 if sys.argv[2] == "explains":
-    word.withdraw()
+    notice.cancel()
 os.kill(os.getpid(), 9)
 """
 

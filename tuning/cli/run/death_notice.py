@@ -7,20 +7,18 @@ when the raylet has ended, or when its GCS has not answered for a minute.
 from __future__ import annotations
 
 import shlex
-import subprocess
 
+from results.own_program import AfterDeath
 from results.tracking import Ending
 from tuning.controller.events import SessionStart, SweepEvents
 from tuning.controller.sweep_dir.folder import sweep_argument
 
-_SCRIPT = 'read _ || echo "$0" >&2'  # the pipe is closed without a line: the driver is dead
 
-
-class LastWord(SweepEvents):
+class DeathNotice(SweepEvents):
     """A small process that outlives the driver, and writes one line to its stderr."""
 
     def __init__(self) -> None:
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: AfterDeath | None = None
 
     def session_started(self, start: SessionStart) -> None:
         """See `SweepEvents`."""
@@ -29,19 +27,14 @@ class LastWord(SweepEvents):
             f"the driver of {start.paths.name} was killed, or ended by a second signal, or by Ray "
             f"after the loss of its cluster; continue with: tune resume {sweep}"
         )
-        self._process = subprocess.Popen(
-            ["sh", "-c", _SCRIPT, line],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        self._process = AfterDeath(["sh", "-c", 'echo "$0" >&2', line])
 
     def session_ended(self, ending: Ending | None) -> None:
         """See `SweepEvents`."""
-        self.withdraw()
+        self.cancel()
 
-    def withdraw(self) -> None:
+    def cancel(self) -> None:
         """Write nothing: the driver ends with a word of its own."""
         if self._process is not None:
-            self._process.communicate(b"ended\n")
+            self._process.cancel()
             self._process = None
