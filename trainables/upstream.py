@@ -74,26 +74,6 @@ PRIVATE: dict[str, str] = {
     ),
     "ray.train.v2._internal.execution.scaling_policy"
     ":FixedScalingPolicy._maybe_send_resource_request": "(self)",
-    # launch/lanes/trainer.py starts workers without an actor for their controller.
-    "ray.train.v2._internal.execution.worker_group.worker_group"
-    ":WorkerGroup._init_train_context_on_workers": (
-        "(self, workers, sync_actor, train_context_args)"
-    ),
-    "ray.train.v2._internal.execution.worker_group.worker_group"
-    ":WorkerGroup._decorate_worker_log_file_paths": "(workers)",
-    "ray.train.v2._internal.execution.worker_group.worker_group:WorkerGroup._train_run_context": (
-        "attribute"
-    ),
-    "ray.train.v2._internal.execution.worker_group.worker_group:WorkerGroup._storage_context": (
-        "attribute"
-    ),
-    "ray.train.v2._internal.execution.worker_group.worker_group"
-    ":WorkerGroup._worker_callbacks_to_propagate": "attribute",
-    "ray.train.v2._internal.execution.worker_group.worker:RayTrainWorker.init_train_context": (
-        "(self, train_run_context, distributed_context, synchronization_actor, storage_context,"
-        " worker_callbacks, controller_actor, dataset_shard_provider=None, checkpoint=None,"
-        " has_validation_fn=None, current_report_index=0)"
-    ),
     # launch/process_group.py chooses the network interfaces before the process group starts.
     "ray.train.torch.config:_TorchBackend.on_start": "(self, worker_group, backend_config)",
     # launch/lanes/trainer.py keeps workers that cannot be reached for a moment.

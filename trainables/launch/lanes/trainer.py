@@ -21,6 +21,7 @@ import os
 from typing import Any, ClassVar
 
 import ray
+from ray.runtime_context import RuntimeContext
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
@@ -57,7 +58,7 @@ class LocalTrainer(TorchTrainer):
 
 
 class LaneGroup(worker_group.WorkerGroup):
-    """Workers whose controller is no actor: they cannot ask it for the run's checkpoints.
+    """Workers that may be out of reach for a while.
 
     A worker whose machine cannot be reached is not dead: Ray reports its death when the machine is
     lost. Ray Train would end the run at the first connection that is cut.
@@ -68,24 +69,6 @@ class LaneGroup(worker_group.WorkerGroup):
         return [
             WorkerStatus(running=True) if _is_out_of_reach(status) else status for status in found
         ]
-
-    def _init_train_context_on_workers(
-        self, workers: list[Any], sync_actor: Any, train_context_args: dict[str, list[Any]]
-    ) -> None:
-        contexts = [
-            worker.actor.init_train_context.remote(
-                train_run_context=self._train_run_context,
-                distributed_context=worker.distributed_context,
-                synchronization_actor=sync_actor,
-                storage_context=self._storage_context,
-                worker_callbacks=self._worker_callbacks_to_propagate,
-                controller_actor=None,
-                **{name: values[i] for name, values in train_context_args.items()},
-            )
-            for i, worker in enumerate(workers)
-        ]
-        ray.get(contexts)
-        self._decorate_worker_log_file_paths(workers)
 
 
 def _is_out_of_reach(status: WorkerStatus) -> bool:
@@ -116,6 +99,8 @@ class LaneTrainer(LocalTrainer):
     def _initialize_and_run_controller(self, **kwargs: Any) -> Any:
         # Ray Train has no setting for it. Only lanes have their controllers in this process.
         _WORKER_GROUP_MODULE.SynchronizationActor = ray.remote(num_cpus=0)(NoOpSyncActor)
+        # The workers get the actor of their controller, to ask for checkpoints: here it is none.
+        RuntimeContext.current_actor = property(lambda context: None)  # type: ignore[assignment]
         return super()._initialize_and_run_controller(**kwargs)
 
 
