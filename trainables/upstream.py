@@ -26,10 +26,6 @@ PRIVATE: dict[str, str] = {
     "ray.train.v2._internal.callbacks.placement_group_callback:PlacementGroupCleanerCallback": (
         "attribute"
     ),
-    "ray.train.v2._internal.execution.controller.controller:TrainController": (
-        "(train_fn_ref, train_run_context, scaling_policy, failure_policy, callbacks=None,"
-        " validation_config=None)"
-    ),
     "ray.train.v2._internal.execution.controller.controller:TrainController.run": "(self)",
     "ray.train.v2._internal.execution.controller.controller:TrainController.get_result": "(self)",
     "ray.train.v2._internal.execution.controller.controller:TrainController.worker_group_cls": (
@@ -62,8 +58,6 @@ PRIVATE: dict[str, str] = {
         " replica_group_size=None)"
     ),
     "ray.train.v2._internal.execution.worker_group.worker_group"
-    ":WorkerGroup._worker_group_context": "attribute",
-    "ray.train.v2._internal.execution.worker_group.worker_group"
     ":WorkerGroup._collective_timeout_s": "attribute",
     "ray.train.v2._internal.execution.worker_group.worker_group"
     ":WorkerGroup._collective_warn_interval_s": "attribute",
@@ -84,13 +78,9 @@ PRIVATE: dict[str, str] = {
     ),
     # launch/lanes/sync_actor.py takes the place of this actor, in this module.
     "ray.train.v2._internal.execution.worker_group.worker_group:SynchronizationActor": "attribute",
-    "ray.train.v2._internal.execution.checkpoint.sync_actor:SynchronizationActor": (
-        "(timeout_s=None, warn_interval_s=60)"
-    ),
     # launch/node_notices.py reads which machines are taken away, and passes on a cloud's notice.
     "ray._private.state:state": "attribute",
     "ray._private.state:GlobalState.get_draining_nodes": "(self)",
-    "ray._private.worker:global_worker": "attribute",
     # launch/ray_train_loops/callbacks.py asks for it in the controller's process, without an actor.
     "ray.train.v2._internal.execution.callback:WorkerGroupCallback": "()",
     "ray.train.v2._internal.execution.callback:WorkerGroupCallback.after_worker_group_start": (

@@ -26,14 +26,13 @@ PRIVATE: dict[str, str] = {
     "ray.air._internal.usage:tag_callbacks": "(callbacks)",
     # cluster/local_cluster.py sets a token and the loopback interface.
     "ray._private.ray_constants:ENABLE_RAY_CLUSTER": "attribute",
-    "ray._private.ray_constants:ENABLE_RAY_CLUSTERS_ENV_VAR": "attribute",
     "ray._raylet:AuthenticationTokenLoader": "attribute",
-    # cluster/connection.py asks a cluster with a wrong token.
+    # cluster/connection.py asks a cluster with a wrong token. trainables/launch/node_notices.py
+    # passes on that a machine is taken away.
     "ray._raylet:GcsClient": "attribute",
     # cluster/ray_processes.py starts a local cluster with fewer processes.
     "ray._private.node:Node.start_api_server": ("(self, *, include_dashboard, raise_on_failure)"),
-    "ray._private.node:Node.start_log_monitor": "(self)",
-    "ray._private.node:Node.start_monitor": "(self)",
+    "ray._private.parameter:RayParams": "attribute",
     # It chooses where the workers look for modules.
     "ray.job_config:JobConfig._runtime_env_has_working_dir": "(self)",
     # It keeps the driver's signals from these processes, and the driver's own handler.

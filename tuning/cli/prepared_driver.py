@@ -6,7 +6,6 @@ line with the files and the terminal of the process that it was typed into.
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -20,7 +19,7 @@ from search_spaces.errors import UserError
 from trainables.implementation import functions_of
 from trainables.runtime.source import files_read, source_digests
 from tuning.cli import app
-from tuning.cluster.driver_client import MAX_BYTES
+from tuning.cluster.driver_client import receive, send
 from tuning.cluster.driver_process import STALE
 from tuning.cluster.identity import LoadedCode
 
@@ -58,7 +57,7 @@ def main(channel: socket.socket, file: str) -> None:
             if exit_code != UserError.exit_code or cluster.is_used or code.grow(began):
                 sys.exit(exit_code)
             before.restore()
-            channel.send(json.dumps({"exit": exit_code}).encode())
+            send(channel, {"exit": exit_code})
     finally:
         cluster.close()
 
@@ -119,25 +118,24 @@ def _start_workers(cluster: WarmCluster, file: str) -> None:
 
 def _wait_for_command(channel: socket.socket, code: LoadedCode) -> list[str]:
     """Wait for a command, and take over the terminal of its process; ends if the code changes."""
-    channel.send(b"{}")  # ready
+    send(channel, {})  # ready
     while True:
         if not select.select([channel], [], [], _LOOK_S)[0]:
             if changed := code.changed():
                 sys.stderr.write(f"{changed} has changed: starting again\n")
                 sys.exit(STALE)
             continue
-        data, fds, _, _ = socket.recv_fds(channel, MAX_BYTES, 3)
-        if not data:
+        request, fds = receive(channel)
+        if request is None:
             sys.exit("tune up has ended")
         changed = code.changed()
-        channel.send(json.dumps({"refused": changed and f"{changed} has changed"}).encode())
+        send(channel, {"refused": changed and f"{changed} has changed"})
         if changed:
             sys.exit(STALE)
         for fd, own in zip(fds, _STANDARD, strict=True):
             os.dup2(fd, own)
             os.close(fd)
         sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
-        request = json.loads(data)
         os.environ.update(request["terminal"])
         return request["command"]  # type: ignore[no-any-return]
 

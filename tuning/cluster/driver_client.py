@@ -37,18 +37,24 @@ def connect() -> socket.socket | None:
     return connection
 
 
+def send(connection: socket.socket, message: object, fds: Sequence[int] = ()) -> None:
+    """Send a message, and open files with it."""
+    socket.send_fds(connection, [json.dumps(message).encode()], fds)
+
+
+def receive(connection: socket.socket) -> tuple[Any, list[int]]:
+    """The next message, None at the end, and the files that came with it."""
+    data, fds, _, _ = socket.recv_fds(connection, MAX_BYTES, 3)
+    return json.loads(data or b"null"), fds
+
+
 def ask(connection: socket.socket, request: dict[str, Any], fds: Sequence[int] = ()) -> Any:
     """Send a request, and wait for the answer; None if `tune up` has ended."""
     try:
-        socket.send_fds(connection, [json.dumps(request).encode()], fds)
-        return receive(connection)
+        send(connection, request, fds)
+        return receive(connection)[0]
     except OSError:
         return None
-
-
-def receive(connection: socket.socket) -> Any:
-    """The next message; None at the end."""
-    return json.loads(connection.recv(MAX_BYTES) or b"null")
 
 
 def hand_over(command: Sequence[str]) -> int | None:
@@ -72,7 +78,7 @@ def hand_over(command: Sequence[str]) -> int | None:
         sys.stderr.write(f"starting without the prepared driver of tune up: {answer['refused']}\n")
         return None
     _forward_signals(answer["pid"])
-    code: int | None = (receive(connection) or {}).get("exit")
+    code: int | None = (receive(connection)[0] or {}).get("exit")
     if code is None:
         sys.stderr.write("tune up has ended before the command; see tune ls\n")
         return 1

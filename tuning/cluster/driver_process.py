@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import select
 import socket
 import subprocess
@@ -12,7 +11,7 @@ from typing import Any
 
 import psutil
 
-from tuning.cluster.driver_client import MAX_BYTES, receive
+from tuning.cluster.driver_client import MAX_BYTES, receive, send
 from tuning.cluster.session_folder import remove_stale
 
 _END_S = 60.0
@@ -20,7 +19,7 @@ STALE = 75
 """The exit code of a driver whose code has changed."""
 
 
-class PreparedDriver:
+class WarmDriver:
     """A process that is ready to run a command, or becomes it.
 
     Args:
@@ -59,7 +58,7 @@ class PreparedDriver:
         """The exit code of the command that has ended, and whether this driver takes another."""
         answer = None
         with suppress(OSError):
-            answer = receive(self._channel)
+            answer, _ = receive(self._channel)
         return (self.process.wait(), False) if answer is None else (answer["exit"], True)
 
     @property
@@ -79,8 +78,8 @@ class PreparedDriver:
             return "it does not start; the command shows why, or the log of tune up"
         try:
             receive(self._channel)  # that it is ready
-            socket.send_fds(self._channel, [json.dumps(request).encode()], fds)
-            refused: str | None = receive(self._channel)["refused"]
+            send(self._channel, request, fds)
+            refused: str | None = receive(self._channel)[0]["refused"]
         except (OSError, TypeError):
             return "it has just ended"
         return refused

@@ -9,7 +9,6 @@ killed, is replaced.
 from __future__ import annotations
 
 import fcntl
-import json
 import math
 import os
 import select
@@ -24,8 +23,8 @@ from typing import Any
 import psutil
 
 from results.own_program import module_command
-from tuning.cluster.driver_client import MAX_BYTES
-from tuning.cluster.driver_process import PreparedDriver
+from tuning.cluster.driver_client import receive, send
+from tuning.cluster.driver_process import WarmDriver
 from tuning.cluster.identity import difference, identity, socket_path
 
 _POLL_S = 0.1
@@ -35,20 +34,20 @@ _BEGUN_S = 10.0
 """A command that runs for longer has begun a session, and is not disturbed at its start."""
 
 
-class Keeper:
+class DriverServer:
     """Answers the commands of this user, each in a thread.
 
     Args:
         prepare: starts a driver.
         idle_s: seconds without a command after which it ends.
-        listener: its socket; its timeout says how often the keeper looks for other reasons to act.
+        listener: its socket; its timeout says how often it looks for other reasons to act.
         least_memory: the part of the machine's memory without which, between commands, it ends.
         begun_s: seconds after which a command is no mistake, and the next driver is prepared.
     """
 
     def __init__(
         self,
-        prepare: Callable[[], PreparedDriver],
+        prepare: Callable[[], WarmDriver],
         idle_s: float,
         listener: socket.socket,
         least_memory: float = 0.1,
@@ -60,7 +59,7 @@ class Keeper:
         self._busy, self._replaces = threading.Lock(), False
         self._ended, self._last_use = threading.Event(), time.monotonic()
         self._driver = prepare()
-        self._next: PreparedDriver | None = None
+        self._next: WarmDriver | None = None
 
     def serve(self) -> None:
         """Answer until `tune down`, a signal, lack of memory, or too long without a command."""
@@ -97,10 +96,9 @@ class Keeper:
 
     def _answer(self, connection: socket.socket) -> None:
         with connection:
-            data, fds, _, _ = socket.recv_fds(connection, MAX_BYTES, 3)
-            request = json.loads(data or b"{}")
+            request, fds = receive(connection)
             try:
-                self._carry_out(connection, request, fds)
+                self._carry_out(connection, request or {}, fds)
             except OSError:  # the client has gone
                 return
             finally:
@@ -112,27 +110,27 @@ class Keeper:
     ) -> None:
         if request.get("command") == "status":
             ready = self._busy.locked() or self._driver.wait_until_ready()
-            _send(connection, {"pid": os.getpid(), "ready": ready, "busy": self._busy.locked()})
+            send(connection, {"pid": os.getpid(), "ready": ready, "busy": self._busy.locked()})
         elif request.get("command") == "down":
             self._ended.set()
-            _send(connection, {"pid": os.getpid(), "busy": self._busy.locked()})
+            send(connection, {"pid": os.getpid(), "busy": self._busy.locked()})
         elif "identity" in request:
             self._run(connection, request, fds)
 
     def _run(self, connection: socket.socket, request: dict[str, Any], fds: Sequence[int]) -> None:
         """Run a command; if its own process runs it, nothing is prepared beside it."""
         if not self._busy.acquire(timeout=_END_S if self._replaces else _POLL_S):
-            _send(connection, {"refused": "it runs another command"})
+            send(connection, {"refused": "it runs another command"})
             return
         code, stays = None, False
         try:
             differs = difference(self._identity, request["identity"])
             refused = f"it has {differs}" if differs else self._driver.run(request, fds)
             if refused is None:
-                _send(connection, {"pid": self._driver.process.pid})
+                send(connection, {"pid": self._driver.process.pid})
                 code, stays = self._wait(connection)
             else:
-                _send(connection, {"refused": refused})
+                send(connection, {"refused": refused})
                 self._driver.end()  # the command needs its memory
                 self._drop_next()
                 _wait_for(connection, self._ended.is_set)
@@ -142,7 +140,7 @@ class Keeper:
             self._last_use = time.monotonic()
             self._busy.release()
         if code is not None:
-            _send(connection, {"exit": code})
+            send(connection, {"exit": code})
 
     def _wait(self, connection: socket.socket) -> tuple[int, bool]:
         """Wait for the driver; a SIGTERM ends it if the process of the command is killed."""
@@ -186,10 +184,6 @@ def _wait_for(connection: socket.socket, done: Callable[[], bool]) -> bool:
     return False
 
 
-def _send(connection: socket.socket, message: Any) -> None:
-    connection.send(json.dumps(message).encode())
-
-
 def main(file: str, idle_s: float) -> None:
     """Serve this user, until there is no more use for it."""
     path = socket_path(create=True)
@@ -202,12 +196,12 @@ def main(file: str, idle_s: float) -> None:
         listener.settimeout(_LOOK_S)
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         command = module_command("tuning.cli.prepared_driver")
-        keeper = Keeper(lambda: PreparedDriver(command, file), idle_s, listener)
+        server = DriverServer(lambda: WarmDriver(command, file), idle_s, listener)
         try:
-            keeper.serve()
+            server.serve()
         finally:
             path.unlink(missing_ok=True)
-            keeper.end()
+            server.end()
 
 
 if __name__ == "__main__":

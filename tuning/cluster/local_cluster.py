@@ -64,7 +64,7 @@ def _closed_environment() -> Iterator[None]:
     values = {
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_AUTH_MODE": None,  # Ray then turns tokens on
-        ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR: "0",
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
     }
     before = {name: os.environ.get(name) for name in values}
     clusters = ray_constants.ENABLE_RAY_CLUSTER

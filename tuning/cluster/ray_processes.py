@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -181,18 +182,19 @@ def _changed_ray(started: list[subprocess.Popen[bytes]]) -> Iterator[None]:
     Args:
         started: gets the processes.
     """
-    from ray._private import node, services, utils
+    from ray._private import node, parameter, services, utils
 
     def popen(*args: Any, **settings: Any) -> subprocess.Popen[bytes]:
         started.append(original(*args, process_group=0, **settings))
         return started[-1]
 
     original = services.ConsolePopen
-    left_out = ("start_api_server", "start_log_monitor", "start_monitor")
+    fewer = partial(parameter.RayParams, no_monitor=True, include_log_monitor=False)
     changes: list[tuple[Any, str, Any]] = [
         (services, "ConsolePopen", popen),
         (utils, "set_sigterm_handler", lambda _: None),
-        *((node.Node, name, lambda *_, **__: None) for name in left_out),
+        (parameter, "RayParams", fewer),
+        (node.Node, "start_api_server", lambda *_, **__: None),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     for change in changes:

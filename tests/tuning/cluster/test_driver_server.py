@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 from tuning.cluster.driver_client import ask, receive
-from tuning.cluster.driver_process import STALE, PreparedDriver
-from tuning.cluster.driver_server import Keeper
+from tuning.cluster.driver_process import STALE, WarmDriver
+from tuning.cluster.driver_server import DriverServer
 from tuning.cluster.identity import identity
 
 DRIVER = f"""
@@ -51,10 +51,10 @@ def folder() -> Iterator[Path]:
 
 
 class Up:
-    """A keeper that serves in a thread."""
+    """A server that serves in a thread."""
 
     def __init__(self, folder: Path, idle_s: float, least_memory: float, begun_s: float) -> None:
-        self.started: list[PreparedDriver] = []
+        self.started: list[WarmDriver] = []
         self._path = str(folder / "socket")
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(self._path)
@@ -62,12 +62,12 @@ class Up:
         self._listener.settimeout(0.01)
         command = [sys.executable, str(folder / "driver.py")]
 
-        def prepare() -> PreparedDriver:
-            self.started.append(PreparedDriver(command, ""))
+        def prepare() -> WarmDriver:
+            self.started.append(WarmDriver(command, ""))
             return self.started[-1]
 
-        self.keeper = Keeper(prepare, idle_s, self._listener, least_memory, begun_s)
-        self.thread = threading.Thread(target=self.keeper.serve)
+        self.server = DriverServer(prepare, idle_s, self._listener, least_memory, begun_s)
+        self.thread = threading.Thread(target=self.server.serve)
         self.thread.start()
 
     def run(self, word: str) -> tuple[int | None, str]:
@@ -79,7 +79,7 @@ class Up:
             answer = ask(connection, request, (0, write, write))
             os.close(write)
             with open(read) as output:
-                return (receive(connection) or {}).get("exit"), output.read() or str(answer)
+                return (receive(connection)[0] or {}).get("exit"), output.read() or str(answer)
 
     def end(self) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connection:
@@ -100,7 +100,7 @@ def start(folder: Path) -> Iterator[Callable[..., Up]]:
     for up in made:
         if up.thread.is_alive():
             up.end()
-        up.keeper.end()
+        up.server.end()
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -150,5 +150,5 @@ def test_ends_without_commands_and_where_memory_is_short(
     up = start(idle_s, least_memory)
     up.thread.join(LONGEST_S)
     assert not up.thread.is_alive()
-    up.keeper.end()
+    up.server.end()
     assert up.started[0].process.poll() is not None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainables.job import Answer, TrialJob
-from trainables.launch.broker.actor import forget_attempts, machines_of
+from trainables.launch.broker.actor import get_or
 from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import Leak
 from trainables.launch.lanes.lane import Lane
@@ -104,7 +104,7 @@ class LanePool(WorkerPool):
         return {key: up[lane.id] for key, lane in self._busy.items() if lane.id in up}
 
     def _lanes_up(self) -> dict[str, list[str]]:
-        return machines_of(self._broker.lanes_up.remote())
+        return get_or({}, self._broker.lanes_up.remote())
 
     def take_leaks(self) -> list[Leak]:
         """Leaks of lanes that have ended since the last call."""
@@ -121,7 +121,7 @@ class LanePool(WorkerPool):
         self._drop_dead_lanes()
         if self._busy or not self._idle or any(lane.is_alive for lane in self._retired):
             return False
-        return forget_attempts(self._broker, _SETTLE_S)
+        return get_or(False, self._broker.forget_attempts.remote(_SETTLE_S))
 
     def close(self) -> None:
         """Retire all lanes, and wait until they have ended."""

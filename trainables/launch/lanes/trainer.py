@@ -33,6 +33,13 @@ from ray.train.v2._internal.execution.worker_group.poll import WorkerStatus
 from trainables.launch.lanes.sync_actor import NoOpSyncActor
 
 
+def needed_callbacks(callbacks: list[Any], has_datasets: bool) -> list[Any]:
+    """Ray Train's callbacks of a run, without those that start actors that it does not need."""
+    datasets = () if has_datasets else (DatasetsCallback,)
+    unused = (PlacementGroupCleanerCallback, *datasets)
+    return [callback for callback in callbacks if not isinstance(callback, unused)]
+
+
 class LocalTrainer(TorchTrainer):
     """Ray Train's own trainer, with its controller in this process and without three actors.
 
@@ -43,9 +50,8 @@ class LocalTrainer(TorchTrainer):
     controller: ClassVar[type[TrainController]]
 
     def _create_default_callbacks(self) -> list[Any]:
-        unused = (DatasetsCallback, PlacementGroupCleanerCallback)
         callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train V1
-        return [callback for callback in callbacks if not isinstance(callback, unused)]
+        return needed_callbacks(callbacks, has_datasets=False)
 
     def _initialize_and_run_controller(self, **kwargs: Any) -> Any:
         kwargs["scaling_policy"] = LaneScaling(self.scaling_config)  # type: ignore[arg-type]

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import Any, ClassVar
 
-from ray.train.v2._internal.callbacks import DatasetsCallback
-from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.callback import WorkerGroupCallback
 from ray.train.v2._internal.execution.preemption import PreemptionWatcher
 from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+from trainables.launch.lanes.trainer import needed_callbacks
 
 _INTERVAL_S = 2.0
 
@@ -52,8 +52,6 @@ def start_fewer_actors() -> None:
     original = DataParallelTrainer._create_default_callbacks
 
     def callbacks(self: DataParallelTrainer) -> list[Any]:
-        unused = (PlacementGroupCleanerCallback, *(() if self.datasets else (DatasetsCallback,)))
-        kept = [found for found in original(self) if not isinstance(found, unused)]
-        return [*kept, NodeWatch()]
+        return [*needed_callbacks(original(self), bool(self.datasets)), NodeWatch()]
 
     DataParallelTrainer._create_default_callbacks = callbacks  # type: ignore[method-assign]

@@ -10,12 +10,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
-from trainables.launch.broker.actor import machines_of
+from trainables.launch.broker.actor import get_or
 from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import Failed
 from trainables.launch.errors import error_line
@@ -97,10 +96,8 @@ class FreshWorkerPool(WorkerPool):
 
     def start(self, job: TrialJob) -> None:
         """Start an attempt: with the workers that wait for it, or with new ones."""
-        import ray
 
-        with suppress(ray.exceptions.RayError):  # see `broker_error`
-            ray.get(self._broker.begin_attempt.remote(job.key))  # before its first event
+        get_or(None, self._broker.begin_attempt.remote(job.key))  # before its first event
         place = self._find_place(job.avoid)
         place.runner = self._take_spare(place)
         place.result, place.is_known = place.runner.fit.remote(job), False
@@ -164,10 +161,8 @@ class FreshWorkerPool(WorkerPool):
         place = self._busy.pop(key)
         ray.kill(place.runner)
         self._idle.append(place)
-        try:
-            group: Any = ray.get(self._broker.forget_attempt.remote(key))
-        except ray.exceptions.RayError:  # the broker died; its job ends, and frees them
-            return
+        # None if the broker died: its job ends, and frees them
+        group: Any = get_or(None, self._broker.forget_attempt.remote(key))
         if place.group is None and group is not None:
             remove_placement_group(group)
 
@@ -185,7 +180,6 @@ class FreshWorkerPool(WorkerPool):
 
     def poll(self, more: Callable[[], bool]) -> None:
         """Start a spare for each attempt that has its workers: both would compete for the cores."""
-        import ray
 
         self._report_dead_runners()
         lacking = {key: p for key, p in self._busy.items() if p.group and not p.spare}
@@ -193,10 +187,9 @@ class FreshWorkerPool(WorkerPool):
         if self._spec.part == 1 or not lacking or waits or not more():
             return
         self._asked = time.monotonic()
-        allowed: Any = self._broker.attempts_with_room.remote(self._spec.workers)
-        with suppress(ray.exceptions.RayError):  # see `broker_error`
-            for key in lacking.keys() & ray.get(allowed):
-                lacking[key].spare = self._new_runner(lacking[key])
+        allowed: list[str] = get_or([], self._broker.attempts_with_room.remote(self._spec.workers))
+        for key in lacking.keys() & allowed:
+            lacking[key].spare = self._new_runner(lacking[key])
 
     def _report_dead_runners(self) -> None:
         """End attempts whose actor was killed: nothing else would tell the driver."""
@@ -219,7 +212,7 @@ class FreshWorkerPool(WorkerPool):
 
     def machines(self) -> dict[str, list[str]]:
         """Machine ids of the attempts whose workers are up, by their keys."""
-        return machines_of(self._broker.attempt_machines.remote())
+        return get_or({}, self._broker.attempt_machines.remote())
 
     def close(self) -> None:
         """End all running attempts, and what waits for the next ones."""

@@ -19,18 +19,15 @@ from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import Ended, Failed, Reported
 from trainables.launch.broker.rank_reports import ReportCounter
 from trainables.launch.errors import describe_failure, without_secrets
-from trainables.launch.node_notices import watch_node
 from trainables.launch.ray_train import (
+    TrainWorker,
     WorkerGroupSpec,
     checkpoint_snapshot,
-    claim_device,
     fit,
-    note_spot_machine,
     over_node_network,
     run_config,
     scaling_config,
     set_environment,
-    this_machine,
 )
 from trainables.launch.ray_train_loops.callbacks import start_fewer_actors
 from trainables.launch.ray_train_loops.forward_reports import ForwardReports, is_last, post_event
@@ -55,7 +52,6 @@ from trainables.user_code.silence import SilenceWatch
 from trainables.user_code.user_trainer import own_loop, trainers_adopted
 
 if TYPE_CHECKING:
-    import torch
     from ray.actor import ActorHandle
     from ray.train import RunConfig
 
@@ -63,24 +59,22 @@ if TYPE_CHECKING:
 def user_loop_worker(config: dict[str, Any]) -> None:
     """Run the user's loop on this worker, with its output in the trial's log."""
     import ray
-    import ray.train
     from ray.train.v2._internal.execution.train_fn_utils import get_train_fn_utils
 
     job: TrialJob = config["job"]
     broker: Any = config["broker"]
-    start_log_filter()
     also_redact(job.redact)
-    context = ray.train.get_context()
-    rank = context.get_world_rank()
-    device = claim_device(config["gpus_per_worker"])
-    _register(config, context, rank)
+    worker = TrainWorker.begin(config["gpus_per_worker"], config["notices"])
+    rank, device, has_room_left = worker.rank, worker.device, has_room(worker.local_world_size)
+    broker.register_worker.remote(job.key, rank, worker.machine, worker.group, has_room_left)
     log = job.paths.log(job.attempt, rank)
-    counter = ReportCounter(broker, job.key, rank, context.get_world_size())
+    counter = ReportCounter(broker, job.key, rank, worker.world_size)
     try:
         with counter as reports, output_to(log), SilenceWatch(log, job.hang_timeout_s) as watch:
             _enter_folders(job)
             if rank == 0:
-                _record_code(job, device, context.get_world_size())
+                recorder = ProvenanceRecorder(job.paths, job.attempt, device, worker.world_size)
+                recorder.begin(resolve(job.trainable).source())
             with refuse_fit():
                 loop = own_loop(config, load(job.trainable))
             functions = LoopFunctions(
@@ -103,12 +97,6 @@ def user_loop_worker(config: dict[str, Any]) -> None:
         raise shown from None
 
 
-def _record_code(job: TrialJob, device: torch.device, world_size: int) -> None:
-    """Record code, versions and hardware."""
-    recorder = ProvenanceRecorder(job.paths, job.attempt, device, world_size)
-    recorder.begin(resolve(job.trainable).source())
-
-
 def _enter_folders(job: TrialJob) -> None:
     """Wait for the processes of earlier attempts; the orphan of one ends here."""
     enter_private_folders(job.paths)
@@ -116,21 +104,6 @@ def _enter_folders(job: TrialJob) -> None:
         sys.stderr.write(f"warning: {problem}\n")
     if job.superseded:
         raise Superseded(f"attempt {job.attempt} was superseded by a newer one")
-
-
-def _register(config: dict[str, Any], context: Any, rank: int) -> None:
-    """Tell the broker where this worker is, and whether others like it fit beside it.
-
-    From now on Ray learns of a cloud's notice that the machine is taken away.
-    """
-    from ray.util.placement_group import get_current_placement_group
-
-    group, room = get_current_placement_group(), has_room(context.get_local_world_size())
-    note_spot_machine()
-    if context.get_local_rank() == 0:
-        watch_node(config["notices"])
-    register: Any = config["broker"].register_worker
-    register.remote(config["job"].key, rank, this_machine(), group, has_room=room)
 
 
 def run_attempt(

@@ -62,9 +62,8 @@ class FreshGroup(worker_group.WorkerGroup):
     def _create_workers(self, *args: Any, **options: Any) -> list[Any]:
         return self.ready or super()._create_workers(*args, **options)
 
-    def prepare(self) -> None:
+    def prepare(self, context: WorkerGroupContext) -> None:
         """Start the workers, and the actor through which they synchronise."""
-        context = self._worker_group_context
         FreshGroup.ready = self._create_workers(
             context.num_workers, self.placement_group, context.resources_per_worker
         )
@@ -128,7 +127,7 @@ def prepare_workers(trainable: str, spec: WorkerGroupSpec) -> None:
     trainer: Any = TorchTrainer(print, scaling_config=scaling, run_config=run)
     nothing: Any = None
     context = WorkerGroupContext("", nothing, spec.workers, scaling.resources_per_worker)
-    FreshGroup(trainer.train_run_context, context).prepare()
+    FreshGroup(trainer.train_run_context, context).prepare(context)
     imports = (trainable, spec.gpus_per_worker)
     imported = [worker.execute_async(import_ahead, *imports) for worker in FreshGroup.ready]
     import_module(_RUN)
