@@ -15,10 +15,7 @@ PRIVATE: dict[str, str] = {
     ),
     # controller/ray_tune/patches.py removes finished trials from these.
     "ray.tune.execution.tune_controller:TuneController._failed_trials": "attribute",
-    "ray.tune.execution.tune_controller:TuneController._live_trials": "attribute",
-    "ray.tune.execution.tune_controller:TuneController._pending_trials_list": "attribute",
     "ray.tune.execution.tune_controller:TuneController._stopped_trials": "attribute",
-    "ray.tune.execution.tune_controller:TuneController._trial_metadata": "attribute",
     "ray.tune.execution.tune_controller:TuneController._trials_to_cache": "attribute",
     # controller/ray_tune/driver.py gets the controller that a scheduler is shown.
     "ray.tune.execution.tune_controller:TrialRunnerWrapper._tune_controller": "attribute",

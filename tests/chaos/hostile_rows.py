@@ -142,7 +142,6 @@ HOSTILE_ROWS: dict[str, Row] = {
         "a cluster of another machine without authentication",
         "tests/tuning/cluster/test_connection.py::test_cluster_on_another_machine_needs_a_token",
         "tests/tuning/cluster/test_connection.py::test_cluster_that_needs_no_token_is_recognised",
-        "tests/tuning/cluster/test_connection.py::test_cluster_that_needs_its_token_is_recognised",
     ),
     "F4": row_of_tests(
         "another web page asks for MLflow's pages",

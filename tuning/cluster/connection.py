@@ -56,7 +56,7 @@ def ray_cluster(
     if ray.is_initialized():  # by the caller, who also ends it
         yield cluster_nodes()
         return
-    chosen, named = _chosen(address)
+    chosen, named = _resolve_address(address)
     if chosen in ("", "local"):
         with closed_to_others(logs, failed) as folder, local_cluster(folder, lost):
             yield cluster_nodes()
@@ -109,7 +109,7 @@ def check_cluster_auth(address: str | None, insecure: bool) -> None:
         UserError: the cluster is on another machine, and there is no token, or it needs none; or
             one of the two ends uses TLS and the other does not, or refuses its certificate.
     """
-    chosen, named = _chosen(address)
+    chosen, named = _resolve_address(address)
     if chosen in ("", "auto", "local"):
         return
     check_tls(chosen, named)
@@ -131,7 +131,7 @@ def check_cluster_auth(address: str | None, insecure: bool) -> None:
         )
 
 
-def _chosen(address: str | None) -> tuple[str, str]:
+def _resolve_address(address: str | None) -> tuple[str, str]:
     """The address of the cluster to join, empty for none, and where it was given.
 
     Raises:
@@ -154,12 +154,10 @@ def require_answer(address: str | None) -> None:
     Raises:
         RayStartError: none does within ten seconds.
     """
-    chosen, named = _chosen(address)
-    host, _, port = chosen.rpartition(":")
-    if not port.isdecimal():
+    chosen, named = _resolve_address(address)
+    if not chosen.rpartition(":")[2].isdecimal():
         return
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
         asked = _ask(chosen)
         said = asked.stderr.decode(errors="replace").strip().splitlines()
         reason = said[-1] if asked.returncode and said else ""
@@ -172,7 +170,12 @@ def require_answer(address: str | None) -> None:
 def _ask(address: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     """Ask a cluster's control store something, in a process of its own: Ray reads its token once,
     and does not stop to try.
+
+    Raises:
+        OSError, ValueError, subprocess.TimeoutExpired: nothing answers there.
     """
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
     command = [sys.executable, "-P", "-c", _PROBE, address]
     env = {**os.environ, **environment}
     return subprocess.run(command, env=env, capture_output=True, timeout=_PROBE_S, check=False)
@@ -191,10 +194,8 @@ def _has_token() -> bool:
 
 def accepts_any_token(address: str) -> bool:
     """Whether the cluster at `host:port` answers to a wrong token. False if it does not answer."""
-    host, _, port = address.rpartition(":")
     wrong = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
     with suppress(OSError, ValueError, subprocess.TimeoutExpired):  # no cluster: Ray will say so
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
         return _ask(address, **wrong).returncode == 0
     return False
 

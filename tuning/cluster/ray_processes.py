@@ -152,7 +152,7 @@ def _watch(
 ) -> None:
     while not ended.wait(_POLL_S):
         if (dead := next((p for p in started if p.poll() is not None), None)) is not None:
-            reason = f"Ray's process {_name(dead)} ended ({_how(dead.returncode)})"
+            reason = f"Ray's process {_name(dead)} ended ({_describe_exit(dead.returncode)})"
             lost(reason)
             _end_unless(ended, reason)
             return
@@ -212,7 +212,7 @@ def _name(process: subprocess.Popen[bytes]) -> str:
     return Path(process.args[0]).name
 
 
-def _how(code: int) -> str:
+def _describe_exit(code: int) -> str:
     return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
 
 from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import best_of, read_leaderboard
@@ -32,9 +31,6 @@ from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 from tuning.controller.tracking.tracking_client import START_DELAY_S
 from tuning.search.schedulers import Decision
 
-if TYPE_CHECKING:
-    from tuning.controller.resources.placement import Placement
-
 
 def run_session(
     paths: SweepPaths,
@@ -60,6 +56,7 @@ def run_session(
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
     """
     from tuning.controller.ray_tune.cluster_session import cluster_session
+    from tuning.controller.ray_tune.runner import run_trials
     from tuning.controller.sweep_dir.commands import CommandHandler
 
     with (
@@ -80,7 +77,9 @@ def run_session(
                 run.observers.add(tracking := _tracking(run))
                 with afterwards(lambda: endings.extend(_end_trials(run, watchdog, tracking))):
                     if placement is not None and not interrupt.requested:
-                        _run_trials(run, placement, commands)
+                        request = placement.request_summary
+                        run.observers.message(f"starting workers: {request} for each trial")
+                        run_trials(run, placement, commands)
         if tracking.undelivered:
             again = f"tune sync {sweep_argument(paths)}"
             run.note_problem(f"{tracking.undelivered}; the sweep folder has it: {again}")
@@ -229,13 +228,6 @@ def _report_changes(run: SweepController) -> None:
     changed = [] if run.finished else version_changes(run.paths, run.records)
     for line in [*run.repaired, *changed]:
         run.observers.message(line)
-
-
-def _run_trials(run: SweepController, placement: Placement, between: Callable[[], None]) -> None:
-    from tuning.controller.ray_tune.runner import run_trials
-
-    run.observers.message(f"starting workers: {placement.request_summary} for each trial")
-    run_trials(run, placement, between)
 
 
 def _end_trials(

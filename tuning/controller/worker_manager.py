@@ -94,14 +94,14 @@ class WorkerManager:
         larger = self._run.layouts.choose(self._run.records[job.trial_id], most)
         if larger is not None and larger.num_ranks <= job.workers:
             return Answer.CONTINUE
-        if not self._capacity.should_grow(job.workers, self._unused_workers):
+
+        def unused() -> int:  # workers that are up and have no attempt
+            return max(0, self.pool.workers_up() - sum(self._sizes.values()))
+
+        if not self._capacity.should_grow(job.workers, unused):
             return Answer.CONTINUE
         self._run.queue.request_move(job.trial_id)
         return Answer.PAUSE
-
-    def _unused_workers(self) -> int:
-        """Workers that are up and have no attempt."""
-        return max(0, self.pool.workers_up() - sum(self._sizes.values()))
 
     def on_start_failed(self, job: TrialJob, error: str) -> None:
         """The workers of an attempt did not come up.

@@ -84,9 +84,11 @@ def control_store(folder: Path, **environment: str) -> Iterator[str]:
             server.terminate()
 
 
-def test_cluster_that_needs_no_token_is_recognised(tmp_path: Path) -> None:
-    with control_store(tmp_path, RAY_AUTH_MODE="disabled") as address:
-        assert accepts_any_token(address)
+@pytest.mark.parametrize("token", [None, "ab" * 16])
+def test_cluster_that_needs_no_token_is_recognised(tmp_path: Path, token: str | None) -> None:
+    needs = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": token} if token else {}
+    with control_store(tmp_path, **{"RAY_AUTH_MODE": "disabled", **needs}) as address:
+        assert accepts_any_token(address) is (token is None)
     assert not accepts_any_token(address)  # it has ended
 
 
@@ -120,8 +122,3 @@ def test_machine_that_does_not_reach_itself_is_named(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert "RayStartError" in done.stderr
     assert "ip link set lo up" in done.stderr
-
-
-def test_cluster_that_needs_its_token_is_recognised(tmp_path: Path) -> None:
-    with control_store(tmp_path, RAY_AUTH_MODE="token", RAY_AUTH_TOKEN="ab" * 16) as address:
-        assert not accepts_any_token(address)

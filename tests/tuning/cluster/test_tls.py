@@ -6,7 +6,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -59,29 +59,22 @@ def certs(tmp_path: Path) -> Path:
     return tmp_path / "certs"
 
 
-def test_certificates_of_one_authority_are_accepted(
-    certs: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("ours", "theirs", "said"),
+    [
+        (True, True, None),
+        (False, False, None),
+        (False, True, "the cluster uses TLS"),
+        (True, False, "no connection with TLS"),
+    ],
+)
+def test_both_ends_use_tls_or_neither(
+    certs: Path, monkeypatch: pytest.MonkeyPatch, ours: bool, theirs: bool, said: str | None
 ) -> None:
-    use(monkeypatch, certs)
-    with server(certs) as address:
-        check_tls(address, f"--address {address}")
-
-
-def test_both_ends_without_tls_are_accepted() -> None:
-    with server(None) as address:
-        check_tls(address, f"--address {address}")
-
-
-def test_process_without_tls_is_told_that_the_cluster_has_it(certs: Path) -> None:
-    with server(certs) as address, pytest.raises(UserError, match="the cluster uses TLS"):
-        check_tls(address, f"--address {address}")
-
-
-def test_process_with_tls_is_told_that_the_cluster_has_none(
-    certs: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    use(monkeypatch, certs)
-    with server(None) as address, pytest.raises(UserError, match="no connection with TLS"):
+    if ours:
+        use(monkeypatch, certs)
+    refused = pytest.raises(UserError, match=said) if said else nullcontext()
+    with server(certs if theirs else None) as address, refused:
         check_tls(address, f"--address {address}")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
@@ -77,7 +78,8 @@ def lane_loop(config: dict[str, Any]) -> None:
     if task.preload:
         _preload(task.preload)
     leak_detector, sweep = LeakDetector(device, task.max_growth), None
-    while (job := _take_job(task, number)) is not None:
+    take = partial(ask, task.broker.take_job.remote, task.lane_id)
+    while (job := cast("TrialJob | None", take(number))) is not None:
         before, sweep = sweep, SweepPaths.of_trial(job.paths)
         if before not in (None, sweep):  # another one may hold more from its first trial
             leak_detector = LeakDetector(device, task.max_growth)
@@ -102,10 +104,6 @@ def _preload(trainable: str) -> None:
         for module in ("torch._dynamo", *found.implementation):  # DDP needs the first
             import_module(module)
         found.source()
-
-
-def _take_job(task: LaneTask, number: int) -> TrialJob | None:
-    return cast("TrialJob | None", ask(task.broker.take_job.remote, task.lane_id, number))
 
 
 def _run(job: TrialJob, broker: ActorHandle[Broker], own: TrainWorker) -> Exception | None:

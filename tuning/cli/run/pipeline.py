@@ -28,11 +28,11 @@ Until = Annotated[
 ]
 
 
-_APART = module_command("tuning.cli.run.stage_process")
+_STAGE_PROCESS = module_command("tuning.cli.run.stage_process")
 
 
 @dataclass(frozen=True)
-class Asked:
+class StageSelection:
     """The stages that the options of a command name."""
 
     stages: str | None
@@ -55,7 +55,7 @@ class Asked:
 
 
 def run_stages(
-    start: Callable[..., PipelinePaths], drive: Callable[[Session], Any], asked: Asked
+    start: Callable[..., PipelinePaths], drive: Callable[[Session], Any], asked: StageSelection
 ) -> None:
     """Run a pipeline, and say where it stands at the end.
 
@@ -66,7 +66,7 @@ def run_stages(
 
     try:
         with interrupted_by_signals():
-            paths = start(chosen=asked.chosen, drive=drive, say=echo, apart=_APART)
+            paths = start(chosen=asked.chosen, drive=drive, say=echo, apart=_STAGE_PROCESS)
     except StageStopped as e:
         echo(f"{e}; the pipeline goes on with tune resume", err=True)
         raise typer.Exit(e.exit_code) from e

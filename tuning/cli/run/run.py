@@ -25,7 +25,7 @@ from tuning.cli.options import (
     ask_for_trust,
     with_metrics_port,
 )
-from tuning.cli.run.pipeline import Asked, Begin, Stages, Until, run_stages
+from tuning.cli.run.pipeline import Begin, Stages, StageSelection, Until, run_stages
 
 if TYPE_CHECKING:
     from results.records.pipeline import PipelinePaths
@@ -67,7 +67,7 @@ def run(
 
         set_ = with_metrics_port(set_, metrics_port)
         asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
-        which = Asked(stages, begin, until)
+        which = StageSelection(stages, begin, until)
         if or_resume:
             _wait_for_its_driver(_pipeline_folder(file, set_, name, storage))
         if detach:
@@ -165,16 +165,20 @@ def resume(
     from tuning.pipelines.folder import find_pipeline
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
+        from tuning.pipelines.run import resume_pipeline
+
         given: dict[str, object] = {"--trials": trials, "--time": time, "--set": set_}
         _refuse("a pipeline", {**given, "--retry-failed": retry_failed})
-        which = Asked(stages, begin, until)
+        which = StageSelection(stages, begin, until)
         if detach:
             found = partial(_own, pipeline, trust)
             port = [] if metrics_port is None else [f"--metrics-port={metrics_port}"]
             more = [*which.options, *["--trust"] * trust, *port]
             return run_detached(found, address, insecure, options=more)
         changed = with_metrics_port([], metrics_port)
-        begun = partial(_resume_of(pipeline, trust, address, insecure), overrides=changed)
+        asks = trust or ask_for_trust
+        begun = partial(resume_pipeline, pipeline, overrides=changed, trust=asks)
+        begun = partial(begun, address=address, insecure=insecure)
         return run_stages(begun, drive, which)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     set_ = with_metrics_port(set_, metrics_port)
@@ -186,15 +190,6 @@ def resume(
         return run_detached(lambda: change()[0], address, insecure, accept_damage)
     start = partial(api.resume, sweep, **asked)
     _run_session(partial(start, address=address, insecure=insecure))
-
-
-def _resume_of(
-    pipeline: PipelinePaths, trust: bool, address: str | None, insecure: bool
-) -> Callable[..., PipelinePaths]:
-    from tuning.pipelines.run import resume_pipeline
-
-    asked: dict[str, Any] = {"trust": trust or ask_for_trust, "address": address}
-    return partial(resume_pipeline, pipeline, **asked, insecure=insecure)
 
 
 def _own(pipeline: PipelinePaths, trust: bool) -> PipelinePaths:

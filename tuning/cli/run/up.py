@@ -48,7 +48,11 @@ def up(
     if jobs:
         if file is not None or idle != _IDLE:
             raise UserError("--jobs: takes neither a file nor --idle; leave them out")
-        return _up_for_jobs()
+        from tuning.submit.ray_head import running_head, start_head
+
+        head = running_head() or start_head()
+        jobs_go = "tune submit FILE --to ray"
+        return echo(f"{head.address} takes jobs: {jobs_go}; end it with: tune down")
     try:
         seconds = parse_duration(idle)
     except ValueError as e:
@@ -75,14 +79,6 @@ def _start_keeper(file: Path | None, idle: str, seconds: float) -> None:
         echo(log.read_text(errors="replace"), err=True, nl=False)
         raise typer.Exit(1)
     echo(f"process {process.pid} is up, and ends after {idle} without a command or by: tune down")
-
-
-def _up_for_jobs() -> None:
-    from tuning.submit.ray_head import running_head, start_head
-
-    if (head := running_head()) is None:
-        head = start_head()
-    echo(f"{head.address} takes jobs: tune submit FILE --to ray; end it with: tune down")
 
 
 def _down_for_jobs() -> bool:
