@@ -35,7 +35,7 @@ PRIVATE: dict[str, str] = {
     # It keeps the driver's signals from these processes, and the driver's own handler.
     "ray._private.services:ConsolePopen": "attribute",
     "ray._private.utils:set_sigterm_handler": "(sigterm_handler)",
-    # cluster/messages.py writes into a file what Ray prints of its processes.
+    # cluster/ray_processes.py writes into a file what Ray prints of its processes.
     "ray._private.worker:print_to_stdstream": "(data, ignore_prefix)",
     "ray._private.state:available_resources_per_node": "()",
     # search/transfer/informed_study.py shows a sampler the trials of other sweeps.

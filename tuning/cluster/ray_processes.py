@@ -16,11 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from results.own_program import PROGRAM, standard_library
+from results.storage.atomic import open_private
 from search_spaces.errors import UserError
+from search_spaces.redaction import redact
 
 log = logging.getLogger(__name__)
 
 _POLL_S = 0.5
+_PRINT = "print_to_stdstream"
+"""The function by which Ray's listener prints; there is no setting for it."""
 _LOOPBACK, _LOOPBACK_S = "127.0.0.1", 10.0
 _GRACE_S = 20.0
 """Seconds for a session to end after the loss of its cluster."""
@@ -219,3 +223,26 @@ def _describe_exit(code: int) -> str:
 def _sentence(error: Exception) -> str:
     line = next(iter(str(error).splitlines()), "")
     return line.partition(". ")[0] or type(error).__name__
+
+
+@contextmanager
+def ray_messages_to(file: Path) -> Iterator[None]:
+    """Append Ray's messages to a file, not to the terminal, while the block runs.
+
+    Ray prints what its processes publish: the end of a raylet's log when a machine is lost, or that
+    it started many processes. The session says what it means for the sweep; the rest is for a bug
+    report.
+    """
+    from ray._private import worker
+
+    def write(data: dict[str, Any], ignore_prefix: bool) -> None:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with open(file, "a", opener=open_private) as f:
+            f.writelines(f"{redact(line)}\n" for line in data["lines"])
+
+    before = worker.print_to_stdstream
+    setattr(worker, _PRINT, write)
+    try:
+        yield
+    finally:
+        setattr(worker, _PRINT, before)

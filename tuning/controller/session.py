@@ -55,8 +55,7 @@ def run_session(
     Raises:
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
     """
-    from tuning.controller.ray_tune.cluster_session import cluster_session
-    from tuning.controller.ray_tune.runner import run_trials
+    from tuning.controller.ray_tune.runner import cluster_session, run_trials
     from tuning.controller.sweep_dir.commands import CommandHandler
 
     with (

@@ -13,7 +13,7 @@ from results.storage.atomic import free_bytes
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cluster.connection import ray_cluster
-from tuning.cluster.messages import ray_messages_to
+from tuning.cluster.ray_processes import ray_messages_to
 from tuning.controller.preflight.checks import preflight
 from tuning.controller.preflight.relative_paths import with_absolute_fixed
 from tuning.controller.preflight.samples import largest_checkpoint

@@ -11,7 +11,8 @@ import logging
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler
@@ -22,7 +23,6 @@ from results.records.failures import Remedy
 from results.storage.fault_injection import fault_point
 from trainables.job import Answer, TrialJob
 from trainables.launch.broker.events import Ended, Event, Failed, Reported
-from tuning.controller.ray_tune.guard import guarded
 from tuning.controller.ray_tune.listener import (
     EVENT,
     KEY,
@@ -37,6 +37,49 @@ from tuning.search.schedulers import Decision
 
 _UNUSABLE_AFTER = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK, Remedy.LARGER_LAYOUT)
 """After these the processes of an attempt run no other one."""
+
+
+class Adapter(Protocol):
+    """An object with callbacks.
+
+    Attributes:
+        run: the sweep that the callbacks change.
+    """
+
+    run: SweepController
+
+
+A = TypeVar("A", bound=Adapter)
+P = ParamSpec("P")
+R = TypeVar("R")
+Callback = Callable[Concatenate[A, P], R]
+
+
+def guarded(end: Any) -> Callable[[Callback[A, P, R]], Callback[A, P, R]]:
+    """Decorate a callback: an exception ends the session, which raises it (`SweepController.fail`).
+
+    Ray Tune swallows some exceptions, or makes text of them.
+
+    Args:
+        end: returned then, and by every later call: the answer that ends Ray Tune's loop soonest.
+    """
+
+    def decorate(callback: Callback[A, P, R]) -> Callback[A, P, R]:
+        @wraps(callback)
+        def call(adapter: A, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            run = adapter.run
+            run.on_progress()
+            if run.error is None:
+                try:
+                    return callback(adapter, *args, **kwargs)
+                except Exception as e:  # noqa: BLE001 - raised again by `drive`
+                    run.fail(e)
+            answer: R = end
+            return answer
+
+        return call
+
+    return decorate
 
 
 class RayTuneSearcher(Searcher):

@@ -11,7 +11,7 @@ from tests.trainables.launch.broker.async_test import async_test
 from trainables.job import Answer
 from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import Ended, Failed, Reported
-from trainables.launch.broker.exchange import MOST_EVENTS
+from trainables.launch.broker.state import MOST_EVENTS
 
 
 def report(step: int) -> Report:
