@@ -193,7 +193,8 @@ def _changed_ray(started: list[subprocess.Popen[bytes]]) -> Iterator[None]:
         return started[-1]
 
     original = services.ConsolePopen
-    fewer = partial(parameter.RayParams, no_monitor=True, include_log_monitor=False)
+    params: Any = parameter.RayParams
+    fewer = partial(params, no_monitor=True, include_log_monitor=False)
     changes: list[tuple[Any, str, Any]] = [
         (services, "ConsolePopen", popen),
         (utils, "set_sigterm_handler", lambda _: None),
