@@ -47,7 +47,7 @@ class Settings:
 
 def use_virtual_machines(settings: Settings) -> None:
     """Show the session so many machines; one Ray node runs all processes."""
-    from tuning.controller.ray_tune import cluster
+    from tuning.cluster import connection as cluster
     from tuning.controller.resources.placement import Node
 
     nodes = [Node(CPUS_PER_NODE, 0.0, f"node-{i}", f"10.0.0.{i}") for i in range(settings.nodes)]
@@ -57,15 +57,15 @@ def use_virtual_machines(settings: Settings) -> None:
 def use_fake_lanes(settings: Settings) -> None:
     """Start lanes that train nothing in place of a sweep's workers."""
     from benchmarks.fake_lanes import FakeLanePool
+    from trainables.launch import worker_pool
     from trainables.launch.broker.actor import start_broker
-    from tuning.controller.ray_tune import pools
 
     def start(*_: Any, **__: Any) -> Any:
         broker, folder = start_broker(), Path(settings.folder)
         lanes, interval_s = settings.lanes, settings.interval_s
         return FakeLanePool(broker, lanes, interval_s, settings.reports, folder), broker
 
-    pools.start_pool = start
+    worker_pool.start_pool = start
 
 
 def time_proposals(proposals: list[tuple[float, float]]) -> None:

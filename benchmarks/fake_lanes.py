@@ -96,7 +96,7 @@ class LaneWorkers:
 
 
 class FakeLanePool:
-    """A worker pool of such lanes (`trainables.launch.worker_pool.WorkerPool`).
+    """A worker pool of such lanes (`trainables.launch.pool.WorkerPool`).
 
     Args:
         broker: of the sweep.

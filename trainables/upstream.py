@@ -14,8 +14,8 @@ PRIVATE: dict[str, str] = {
     "torch.nn.parallel:DistributedDataParallel._set_ddp_runtime_logging_sample_rate": (
         "(self, sample_rate)"
     ),
-    # launch/lanes/trainer.py and launch/fresh/callbacks.py leave two of Ray Train's default
-    # callbacks out. The former runs the controller in the driver.
+    # launch/lanes/trainer.py and launch/ray_train_loops/callbacks.py leave two of Ray Train's
+    # default callbacks out. The former runs the controller in the driver.
     "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer._create_default_callbacks": (
         "(self)"
     ),
@@ -26,18 +26,14 @@ PRIVATE: dict[str, str] = {
     "ray.train.v2._internal.callbacks.placement_group_callback:PlacementGroupCleanerCallback": (
         "attribute"
     ),
-    "ray.train.v2._internal.execution.controller.controller:TrainController": (
-        "(train_fn_ref, train_run_context, scaling_policy, failure_policy, callbacks=None,"
-        " validation_config=None)"
-    ),
     "ray.train.v2._internal.execution.controller.controller:TrainController.run": "(self)",
     "ray.train.v2._internal.execution.controller.controller:TrainController.get_result": "(self)",
     "ray.train.v2._internal.execution.controller.controller:TrainController.worker_group_cls": (
         "attribute"
     ),
-    # launch/fresh/trainer.py starts a loop's workers, and the actor through which they synchronise,
-    # ahead of their run, in a placement group that outlives it. Ranks ask the actor of their
-    # controller for checkpoints.
+    # launch/ray_train_loops/trainer.py starts a loop's workers, and the actor through which they
+    # synchronise, ahead of their run, in a placement group that outlives it. Ranks ask the actor of
+    # their controller for checkpoints.
     "ray.train.v2._internal.execution.controller.controller"
     ":TrainController.get_all_reported_checkpoints": (
         "(self, current_report_index,"
@@ -62,8 +58,6 @@ PRIVATE: dict[str, str] = {
         " replica_group_size=None)"
     ),
     "ray.train.v2._internal.execution.worker_group.worker_group"
-    ":WorkerGroup._worker_group_context": "attribute",
-    "ray.train.v2._internal.execution.worker_group.worker_group"
     ":WorkerGroup._collective_timeout_s": "attribute",
     "ray.train.v2._internal.execution.worker_group.worker_group"
     ":WorkerGroup._collective_warn_interval_s": "attribute",
@@ -74,26 +68,6 @@ PRIVATE: dict[str, str] = {
     ),
     "ray.train.v2._internal.execution.scaling_policy"
     ":FixedScalingPolicy._maybe_send_resource_request": "(self)",
-    # launch/lanes/trainer.py starts workers without an actor for their controller.
-    "ray.train.v2._internal.execution.worker_group.worker_group"
-    ":WorkerGroup._init_train_context_on_workers": (
-        "(self, workers, sync_actor, train_context_args)"
-    ),
-    "ray.train.v2._internal.execution.worker_group.worker_group"
-    ":WorkerGroup._decorate_worker_log_file_paths": "(workers)",
-    "ray.train.v2._internal.execution.worker_group.worker_group:WorkerGroup._train_run_context": (
-        "attribute"
-    ),
-    "ray.train.v2._internal.execution.worker_group.worker_group:WorkerGroup._storage_context": (
-        "attribute"
-    ),
-    "ray.train.v2._internal.execution.worker_group.worker_group"
-    ":WorkerGroup._worker_callbacks_to_propagate": "attribute",
-    "ray.train.v2._internal.execution.worker_group.worker:RayTrainWorker.init_train_context": (
-        "(self, train_run_context, distributed_context, synchronization_actor, storage_context,"
-        " worker_callbacks, controller_actor, dataset_shard_provider=None, checkpoint=None,"
-        " has_validation_fn=None, current_report_index=0)"
-    ),
     # launch/process_group.py chooses the network interfaces before the process group starts.
     "ray.train.torch.config:_TorchBackend.on_start": "(self, worker_group, backend_config)",
     # launch/lanes/trainer.py keeps workers that cannot be reached for a moment.
@@ -104,14 +78,10 @@ PRIVATE: dict[str, str] = {
     ),
     # launch/lanes/sync_actor.py takes the place of this actor, in this module.
     "ray.train.v2._internal.execution.worker_group.worker_group:SynchronizationActor": "attribute",
-    "ray.train.v2._internal.execution.checkpoint.sync_actor:SynchronizationActor": (
-        "(timeout_s=None, warn_interval_s=60)"
-    ),
     # launch/node_notices.py reads which machines are taken away, and passes on a cloud's notice.
     "ray._private.state:state": "attribute",
     "ray._private.state:GlobalState.get_draining_nodes": "(self)",
-    "ray._private.worker:global_worker": "attribute",
-    # launch/fresh/callbacks.py asks for it in the controller's process, without an actor.
+    # launch/ray_train_loops/callbacks.py asks for it in the controller's process, without an actor.
     "ray.train.v2._internal.execution.callback:WorkerGroupCallback": "()",
     "ray.train.v2._internal.execution.callback:WorkerGroupCallback.after_worker_group_start": (
         "(self, worker_group)"
@@ -177,7 +147,8 @@ PRIVATE: dict[str, str] = {
     "torch.distributed.rendezvous:_create_c10d_store": (
         "(hostname, port, rank, world_size, timeout, use_libuv=True)"
     ),
-    # launch/fresh/run.py follows a loop's reports, and notices that it asks for its checkpoint.
+    # launch/ray_train_loops/run.py follows a loop's reports, and notices that it asks for its
+    # checkpoint.
     "ray.train.v2._internal.execution.train_fn_utils:get_train_fn_utils": "()",
     "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.get_checkpoint": "(self)",
     "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.report": (

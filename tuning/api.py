@@ -61,9 +61,9 @@ def run(
             folder is left behind.
     """
     from search_spaces.errors import UserError
+    from tuning.cluster.connection import check_cluster_auth
     from tuning.controller.events import Interrupt
     from tuning.controller.preflight.relative_paths import file_notes
-    from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.controller.sweep_dir.create import discard_empty_sweep
     from tuning.search.auto import choose_scheduler
 
@@ -149,8 +149,8 @@ def resume(
         DamagedRecordsError: records are damaged or incomplete beyond repair.
     """
     from results.records.spec_file import read_spec
+    from tuning.cluster.connection import check_cluster_auth
     from tuning.controller.events import Interrupt, Observers
-    from tuning.controller.ray_tune.cluster import check_cluster_auth
     from tuning.search.auto import choose_scheduler
 
     check_cluster_auth(address, insecure)

@@ -100,7 +100,7 @@ def _authority(folder: Path, days: int) -> tuple[x509.Certificate, ec.EllipticCu
         return _read_authority(*files)
     key = ec.generate_private_key(ec.SECP256R1())
     title = f"tune {folder.resolve().name}"[:64]
-    made = _builder(title, _named(title), key.public_key(), key, days)
+    made = _builder(title, _common_name(title), key.public_key(), key, days)
     made = made.add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
     own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     made = made.add_extension(own, critical=False).add_extension(_SIGNS, critical=True)
@@ -134,7 +134,7 @@ def _builder(
     now, identifier = datetime.now(UTC), x509.AuthorityKeyIdentifier.from_issuer_public_key
     return (
         x509.CertificateBuilder()
-        .subject_name(_named(title))
+        .subject_name(_common_name(title))
         .issuer_name(issuer)
         .public_key(key)
         .serial_number(x509.random_serial_number())
@@ -144,7 +144,7 @@ def _builder(
     )
 
 
-def _named(title: str) -> x509.Name:
+def _common_name(title: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, title)])
 
 

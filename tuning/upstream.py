@@ -15,31 +15,27 @@ PRIVATE: dict[str, str] = {
     ),
     # controller/ray_tune/patches.py removes finished trials from these.
     "ray.tune.execution.tune_controller:TuneController._failed_trials": "attribute",
-    "ray.tune.execution.tune_controller:TuneController._live_trials": "attribute",
-    "ray.tune.execution.tune_controller:TuneController._pending_trials_list": "attribute",
     "ray.tune.execution.tune_controller:TuneController._stopped_trials": "attribute",
-    "ray.tune.execution.tune_controller:TuneController._trial_metadata": "attribute",
     "ray.tune.execution.tune_controller:TuneController._trials_to_cache": "attribute",
     # controller/ray_tune/driver.py gets the controller that a scheduler is shown.
     "ray.tune.execution.tune_controller:TrialRunnerWrapper._tune_controller": "attribute",
     # controller/ray_tune/patches.py keeps MLflow and others from being imported.
     "ray.air._internal.usage:tag_callbacks": "(callbacks)",
-    # controller/ray_tune/local_cluster.py sets a token and the loopback interface.
+    # cluster/local_cluster.py sets a token and the loopback interface.
     "ray._private.ray_constants:ENABLE_RAY_CLUSTER": "attribute",
-    "ray._private.ray_constants:ENABLE_RAY_CLUSTERS_ENV_VAR": "attribute",
     "ray._raylet:AuthenticationTokenLoader": "attribute",
-    # controller/ray_tune/cluster.py asks a cluster with a wrong token.
+    # cluster/connection.py asks a cluster with a wrong token. trainables/launch/node_notices.py
+    # passes on that a machine is taken away.
     "ray._raylet:GcsClient": "attribute",
-    # controller/ray_tune/processes.py starts a local cluster with fewer processes.
+    # cluster/ray_processes.py starts a local cluster with fewer processes.
     "ray._private.node:Node.start_api_server": ("(self, *, include_dashboard, raise_on_failure)"),
-    "ray._private.node:Node.start_log_monitor": "(self)",
-    "ray._private.node:Node.start_monitor": "(self)",
+    "ray._private.parameter:RayParams": "attribute",
     # It chooses where the workers look for modules.
     "ray.job_config:JobConfig._runtime_env_has_working_dir": "(self)",
     # It keeps the driver's signals from these processes, and the driver's own handler.
     "ray._private.services:ConsolePopen": "attribute",
     "ray._private.utils:set_sigterm_handler": "(sigterm_handler)",
-    # controller/ray_tune/messages.py writes into a file what Ray prints of its processes.
+    # cluster/ray_processes.py writes into a file what Ray prints of its processes.
     "ray._private.worker:print_to_stdstream": "(data, ignore_prefix)",
     "ray._private.state:available_resources_per_node": "()",
     # search/findings.py shows a sampler the trials of other sweeps.

@@ -13,13 +13,12 @@ import selectors
 import signal
 import socket
 import struct
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from results.own_program import PROGRAM
+from results.own_program import PROGRAM, start
 from search_spaces.redaction import redact_bytes, redact_file, secrets
 
 _START = (
@@ -51,14 +50,8 @@ class LogFilter:
         self._control.settimeout(_FLUSH_S)
         with theirs:
             # isolated and without site-packages: it starts in a few hundredths of a second
-            self._process = subprocess.Popen(
-                [sys.executable, "-ISc", _START, str(PROGRAM), str(theirs.fileno())],
-                pass_fds=[theirs.fileno()],
-                start_new_session=True,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-            )
+            command = [sys.executable, "-ISc", _START, str(PROGRAM), str(theirs.fileno())]
+            self._process = start(command, fds=[theirs.fileno()])
 
     def open(self, log: Path) -> int:
         """The file descriptor through which a log is written.

@@ -52,7 +52,7 @@ HOSTILE_ROWS: dict[str, Row] = {
     "B2": row_of_tests(
         "Ray does not start; a driver killed without a word",
         "tests/ray/test_own_cluster.py::test_ray_that_does_not_start_is_one_line",
-        "tests/cli/run/test_last_word.py::test_line_after_a_kill_only",
+        "tests/cli/run/test_death_notice.py::test_line_after_a_kill_only",
     ),
     "B3": row_of_tests(
         "the terminal gone (SIGHUP), with and without nohup; a signal before the session starts",
@@ -133,16 +133,15 @@ HOSTILE_ROWS: dict[str, Row] = {
     ),
     "F2": row_of_tests(
         "a driver killed, its Ray folder left behind",
-        "tests/tuning/ray_tune/test_session_folder.py"
+        "tests/tuning/cluster/test_session_folder.py"
         "::test_folder_of_a_killed_driver_is_removed_by_the_next",
-        "tests/tuning/ray_tune/test_session_folder.py"
+        "tests/tuning/cluster/test_session_folder.py"
         "::test_folder_and_agents_of_a_killed_driver_are_removed_without_a_next",
     ),
     "F3": row_of_tests(
         "a cluster of another machine without authentication",
-        "tests/tuning/ray_tune/test_cluster.py::test_cluster_on_another_machine_needs_a_token",
-        "tests/tuning/ray_tune/test_cluster.py::test_cluster_that_needs_no_token_is_recognised",
-        "tests/tuning/ray_tune/test_cluster.py::test_cluster_that_needs_its_token_is_recognised",
+        "tests/tuning/cluster/test_connection.py::test_cluster_on_another_machine_needs_a_token",
+        "tests/tuning/cluster/test_connection.py::test_cluster_that_needs_no_token_is_recognised",
     ),
     "F4": row_of_tests(
         "another web page asks for MLflow's pages",

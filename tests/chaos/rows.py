@@ -181,8 +181,8 @@ ROWS = {
     ),
     "answer": row_of_tests(
         "a Ray cluster that does not answer; no loopback interface",
-        "tests/tuning/ray_tune/test_cluster.py::test_cluster_that_does_not_answer_is_named",
-        "tests/tuning/ray_tune/test_cluster.py::test_machine_that_does_not_reach_itself_is_named",
+        "tests/tuning/cluster/test_connection.py::test_cluster_that_does_not_answer_is_named",
+        "tests/tuning/cluster/test_connection.py::test_machine_that_does_not_reach_itself_is_named",
     ),
     "moved": row_of_tests(
         "the project moved to another folder",

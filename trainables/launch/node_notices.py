@@ -56,11 +56,13 @@ def _notice_of(cloud: str) -> str | None:
 
 def _drain(node: str, why: str, seconds: float) -> None:
     """Let Ray place nothing more on a machine."""
-    from ray._private.worker import global_worker
+    import ray
+    from ray import _raylet
     from ray.core.generated import autoscaler_pb2
 
     messages: Any = autoscaler_pb2  # generated, without types
-    cluster: Any = global_worker
+    raylet: Any = _raylet
     preemption = messages.DrainNodeReason.DRAIN_NODE_REASON_PREEMPTION
     until = int((time.time() + seconds) * 1000)
-    cluster.gcs_client.drain_node(node, preemption, why, until)
+    cluster = raylet.GcsClient(address=ray.get_runtime_context().gcs_address)
+    cluster.drain_node(node, preemption, why, until)

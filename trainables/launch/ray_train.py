@@ -7,10 +7,13 @@ import os
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from results.records.machines import Machine
+from results.storage.log_filter import start_log_filter
 from search_spaces.spec.failure import Notices
+from search_spaces.spec.sweep import SweepSpec
+from trainables.launch.node_notices import watch_node
 from trainables.runtime.gpu_share import (
     BACKEND,
     hide_devices,
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     import torch
     from ray.train import BackendConfig, RunConfig
     from ray.train.torch import TorchTrainer
+    from ray.util.placement_group import PlacementGroup
 
 
 NODE_ID = "ray.io/node-id"
@@ -62,6 +66,23 @@ class WorkerGroupSpec:
     nccl: tuple[tuple[str, str], ...] = ()
     part: float = 1.0
     omp_is_set: bool = False
+
+    @classmethod
+    def of(
+        cls, spec: SweepSpec, workers: int, gpus_per_worker: float, folder: str, preload: str = ""
+    ) -> Self:
+        """The workers of a trial of a sweep."""
+        return cls(
+            workers,
+            spec.resources.cpus_per_worker,
+            gpus_per_worker,
+            spec.failure.start_timeout,
+            folder,
+            preload=preload,
+            process_group_timeout_s=spec.resources.process_group_timeout_s,
+            notices=spec.failure.preemption_notices,
+            nccl=tuple(spec.resources.nccl.items()),
+        )
 
     @property
     def bundle(self) -> dict[str, float]:
@@ -111,10 +132,14 @@ def fit(
     from trainables.launch.process_group import NodeNetworkConfig
 
     set_environment(spec, check_s)
+    shared = spec.workers > 1 and is_shared(spec.gpus_per_worker)
+    timeout_s = math.ceil(spec.process_group_timeout_s)
     trainer(
         loop,
         train_loop_config=config,
-        torch_config=NodeNetworkConfig(backend=_backend(spec), **_process_group(spec)),
+        torch_config=NodeNetworkConfig(
+            backend=BACKEND if shared else None, timeout_s=timeout_s, nccl=spec.nccl
+        ),
         scaling_config=scaling_config(spec),
         run_config=run,
     ).fit()
@@ -127,15 +152,6 @@ def set_environment(spec: WorkerGroupSpec, check_s: float) -> None:
     os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # a second copy, secrets included
     os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
     os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one more process per run
-
-
-def _backend(spec: WorkerGroupSpec) -> str | None:
-    """The backend of the process group, if the GPUs are shared; None: Ray Train's choice."""
-    return BACKEND if spec.workers > 1 and is_shared(spec.gpus_per_worker) else None
-
-
-def _process_group(spec: WorkerGroupSpec) -> dict[str, Any]:
-    return {"timeout_s": math.ceil(spec.process_group_timeout_s), "nccl": spec.nccl}
 
 
 def over_node_network(backend: BackendConfig, spec: WorkerGroupSpec) -> BackendConfig:
@@ -185,6 +201,51 @@ def checkpoint_snapshot(names: list[str]) -> str:
     return str(state.model_dump_json())
 
 
+@dataclass(frozen=True)
+class TrainWorker:
+    """This process as a worker of Ray Train.
+
+    Attributes:
+        rank, world_size, local_rank, local_world_size: of it.
+        device: of which it can use its share only.
+        machine: that it runs on.
+        group: the placement group that the run's processes hold.
+    """
+
+    rank: int
+    world_size: int
+    local_rank: int
+    local_world_size: int
+    device: torch.device
+    machine: Machine
+    group: PlacementGroup | None
+
+    @classmethod
+    def begin(cls, gpus_per_worker: float, notices: Notices) -> Self:
+        """In a worker, before CUDA starts: claim its device, and watch its machine.
+
+        Its output is filtered, and attempts record whether the machine is a spot machine.
+        """
+        import ray.train
+        from ray.util.placement_group import get_current_placement_group
+
+        start_log_filter()
+        device, context = claim_device(gpus_per_worker), ray.train.get_context()
+        labels: Any = ray.get_runtime_context().get_node_labels()  # of texts, not of lists
+        note_market(labels.get(_MARKET))
+        if context.get_local_rank() == 0:  # the others of the machine learn of it at a report
+            watch_node(notices)
+        return cls(
+            context.get_world_rank(),
+            context.get_world_size(),
+            context.get_local_rank(),
+            context.get_local_world_size(),
+            device,
+            this_machine(),
+            get_current_placement_group(),
+        )
+
+
 def claim_device(gpus_per_worker: float) -> torch.device:
     """In a worker, before CUDA starts: its device, of which it can use its share only."""
     from ray.train.torch import get_device
@@ -203,11 +264,3 @@ def this_machine() -> Machine:
 
     node_id = ray.get_runtime_context().get_node_id()
     return Machine(id=node_id, name=socket.gethostname(), address=ray.util.get_node_ip_address())
-
-
-def note_spot_machine() -> None:
-    """In a worker: attempts record whether this machine is a spot machine, as its label says."""
-    import ray
-
-    labels: Any = ray.get_runtime_context().get_node_labels()  # of texts, not of lists
-    note_market(labels.get(_MARKET))

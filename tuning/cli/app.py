@@ -150,7 +150,7 @@ def main(*, may_hand_over: bool = True) -> None:
     os.umask(0o077)  # only the user may read configurations, weights and logs
     try:
         if may_hand_over and sys.argv[1:2] in (["run"], ["resume"]):
-            from tuning.prepared.client import hand_over
+            from tuning.cluster.driver_client import hand_over
 
             if (code := hand_over(sys.argv[1:])) is not None:
                 sys.exit(code)

@@ -1,12 +1,11 @@
 """A driver that is ready before its command: `python -m tuning.cli.prepared_driver`.
 
-`tuning.prepared.keeper` starts it. It imports and starts everything, then waits for a command line
-with the files and the terminal of the process that it was typed into.
+`tuning.cluster.driver_server` starts it. It imports and starts everything, then waits for a command
+line with the files and the terminal of the process that it was typed into.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import signal
@@ -19,13 +18,20 @@ from typing import TYPE_CHECKING
 from search_spaces.errors import UserError
 from trainables.runtime.source import files_read, source_digests
 from tuning.cli import app
-from tuning.prepared.client import MAX_BYTES
-from tuning.prepared.driver import STALE
-from tuning.prepared.identity import LoadedCode
+from tuning.cluster.driver_client import receive, send
+from tuning.cluster.driver_process import STALE
+from tuning.cluster.identity import LoadedCode
 
 if TYPE_CHECKING:
-    from tuning.controller.ray_tune.prepared import PreparedCluster
+    from tuning.cluster.warm_cluster import WarmCluster
 
+_IMPORTS = (
+    "pandas",
+    "torch",
+    "tuning.controller.ray_tune.driver",
+    "tuning.controller.session",
+)
+"""What a session imports."""
 _LOOK_S = 2.0
 _STANDARD = (0, 1, 2)
 """stdin, stdout and stderr."""
@@ -36,7 +42,9 @@ def main(channel: socket.socket, file: str) -> None:
     began = time.time()
     os.umask(0o077)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    from tuning.controller.ray_tune.prepared import prepare
+    for name in _IMPORTS:
+        import_module(name)
+    from tuning.cluster.warm_cluster import prepare
 
     cluster = prepare()
     try:
@@ -48,7 +56,7 @@ def main(channel: socket.socket, file: str) -> None:
             if exit_code != UserError.exit_code or cluster.is_used or code.grow(began):
                 sys.exit(exit_code)
             before.restore()
-            channel.send(json.dumps({"exit": exit_code}).encode())
+            send(channel, {"exit": exit_code})
     finally:
         cluster.close()
 
@@ -84,11 +92,12 @@ def _run(command: list[str]) -> int:
     return 0
 
 
-def _start_workers(cluster: PreparedCluster, file: str) -> None:
+def _start_workers(cluster: WarmCluster, file: str) -> None:
     """Start the workers of a sweep; a mistake in its file or code is the next command's."""
     from trainables.registry import resolve_for
     from trainables.user_code.loader import canonical
     from tuning.api import load
+    from tuning.controller.ray_tune.pools import prepare_workers
     from tuning.controller.tracking.tracking_client import prepare_process
 
     try:
@@ -100,32 +109,31 @@ def _start_workers(cluster: PreparedCluster, file: str) -> None:
             for module in trainable.modules:
                 import_module(module)
             trainable.source()
-            cluster.start_workers(spec, canonical(name) if ":" in name else name)
+            prepare_workers(cluster, spec, canonical(name) if ":" in name else name)
     except UserError as e:
         sys.stderr.write(f"{e}\n")
 
 
 def _wait_for_command(channel: socket.socket, code: LoadedCode) -> list[str]:
     """Wait for a command, and take over the terminal of its process; ends if the code changes."""
-    channel.send(b"{}")  # ready
+    send(channel, {})  # ready
     while True:
         if not select.select([channel], [], [], _LOOK_S)[0]:
             if changed := code.changed():
                 sys.stderr.write(f"{changed} has changed: starting again\n")
                 sys.exit(STALE)
             continue
-        data, fds, _, _ = socket.recv_fds(channel, MAX_BYTES, 3)
-        if not data:
+        request, fds = receive(channel)
+        if request is None:
             sys.exit("tune up has ended")
         changed = code.changed()
-        channel.send(json.dumps({"refused": changed and f"{changed} has changed"}).encode())
+        send(channel, {"refused": changed and f"{changed} has changed"})
         if changed:
             sys.exit(STALE)
         for fd, own in zip(fds, _STANDARD, strict=True):
             os.dup2(fd, own)
             os.close(fd)
         sys.stdout.reconfigure(line_buffering=os.isatty(1))  # type: ignore[union-attr]
-        request = json.loads(data)
         os.environ.update(request["terminal"])
         return request["command"]  # type: ignore[no-any-return]
 

@@ -11,7 +11,6 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 
 from results.paths import SweepPaths
@@ -86,37 +85,35 @@ class Observers(SweepEvents):
         """See `SweepEvents`."""
         for line in start.introduction:
             log.info("%s", line)
-        for observer in self._observers:
-            observer.session_started(start)
+        self._notify("session_started", start)
 
     def message(self, text: str) -> None:
         """See `SweepEvents`."""
         log.info("%s", text)
-        for observer in self._observers:
-            observer.message(text)
+        self._notify("message", text)
 
     def concurrency_known(self, trials: int) -> None:
         """See `SweepEvents`."""
-        for observer in self._observers:
-            observer.concurrency_known(trials)
+        self._notify("concurrency_known", trials)
 
     def trial_started(self, record: TrialRecord) -> None:
         """See `SweepEvents`."""
         log.info("%s: attempt %d starts", record.id, len(record.attempts))
-        for observer in self._observers:
-            observer.trial_started(record)
+        self._notify("trial_started", record)
 
     def trial_reported(self, record: TrialRecord, report: Report) -> None:
         """See `SweepEvents`."""
         log.debug("%s: step %d %s", record.id, report.step, report.metrics)
-        for observer in self._observers:
-            observer.trial_reported(record, report)
+        self._notify("trial_reported", record, report)
 
     def trial_ended(self, record: TrialRecord) -> None:
         """See `SweepEvents`."""
         log.info("%s: %s %s", record.id, record.state, record.reason)
+        self._notify("trial_ended", record)
+
+    def _notify(self, event: str, *what: object) -> None:
         for observer in self._observers:
-            observer.trial_ended(record)
+            getattr(observer, event)(*what)
 
     def session_ended(self, ending: Ending | None) -> None:
         """See `SweepEvents`. Every observer is called, even if another one raises."""
@@ -170,12 +167,7 @@ class Interrupt:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         """Nothing."""
 
 

@@ -69,7 +69,7 @@ class FailurePolicy:
         log, known = "\n".join(logs.values()), step is not None
         found = classify(error, log, patterns=patterns, on_oom=oom, reported=known)
         if found.remedy is Remedy.RETRY_ELSEWHERE:
-            found = replace(found, blamed=_blamed(error, logs, machines, patterns))
+            found = replace(found, blamed=_suspect_machines(error, logs, machines, patterns))
         if found.remedy is Remedy.SHRINK and self._halved_batch(record) is None:
             larger = self._layouts.larger(record)
             return replace(
@@ -198,7 +198,7 @@ def _limit(spec: FailureSpec, cause: Cause) -> int | None:
     }[cause]
 
 
-def _blamed(
+def _suspect_machines(
     error: str,
     logs: Mapping[int, str],
     machines: Mapping[int, Machine],

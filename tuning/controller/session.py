@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
 
 from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import best_of, read_leaderboard
@@ -26,9 +25,6 @@ from tuning.controller.tracking.notify import Notifier
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 from tuning.controller.tracking.tracking_client import START_DELAY_S
 from tuning.search.schedulers import Decision
-
-if TYPE_CHECKING:
-    from tuning.controller.resources.placement import Placement
 
 
 def run_session(
@@ -55,7 +51,7 @@ def run_session(
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
     """
     from tuning.controller.commands import CommandHandler
-    from tuning.controller.ray_tune.placed import placed
+    from tuning.controller.ray_tune.runner import cluster_session, run_trials
 
     with (
         no_core_dumps(),
@@ -71,11 +67,13 @@ def run_session(
             interrupt.watch(run.interrupt, watchdog.release)
             commands = CommandHandler(run)
             commands.begin()
-            with placed(run, address) as placement:
+            with cluster_session(run, address) as placement:
                 run.observers.add(tracking := _tracking(run))
                 with afterwards(lambda: endings.extend(_end_trials(run, watchdog, tracking))):
                     if placement is not None and not interrupt.requested:
-                        _run_trials(run, placement, commands)
+                        request = placement.request_summary
+                        run.observers.message(f"starting workers: {request} for each trial")
+                        run_trials(run, placement, commands)
         if tracking.undelivered:
             again = f"tune sync {sweep_argument(paths)}"
             run.note_problem(f"{tracking.undelivered}; the sweep folder has it: {again}")
@@ -83,7 +81,7 @@ def run_session(
 
 
 def _tracking(run: SweepController) -> TrackerObserver:
-    from tuning.controller.ray_tune.prepared import is_prepared
+    from tuning.cluster.warm_cluster import is_prepared
 
     delay_s = 0.0 if is_prepared() else START_DELAY_S  # no worker starts that needs the cores
     return TrackerObserver(make_tracker(run.spec, run.paths, run.table.fence, delay_s))
@@ -215,13 +213,6 @@ def _report_changes(run: SweepController) -> None:
     changed = [] if run.finished else version_changes(run.paths, run.records)
     for line in [*run.repaired, *changed]:
         run.observers.message(line)
-
-
-def _run_trials(run: SweepController, placement: Placement, between: Callable[[], None]) -> None:
-    from tuning.controller.ray_tune.runner import run_trials
-
-    run.observers.message(f"starting workers: {placement.request_summary} for each trial")
-    run_trials(run, placement, between)
 
 
 def _end_trials(

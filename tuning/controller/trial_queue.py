@@ -10,6 +10,9 @@ class TrialQueue:
     """The trials that run, those that wait for an attempt, and requests to running ones.
 
     A trial is in at most one of the two. One that is paused or finished is in neither.
+
+    Attributes:
+        stopped: whether a person ended the sweep.
     """
 
     def __init__(self) -> None:
@@ -17,7 +20,7 @@ class TrialQueue:
         self._running: set[str] = set()
         self._moving: set[str] = set()
         self._stop_requested: set[str] = set()
-        self._stopped = False
+        self.stopped = False
 
     @property
     def waiting(self) -> tuple[str, ...]:
@@ -79,13 +82,8 @@ class TrialQueue:
 
     def is_stop_requested(self, trial_id: str) -> bool:
         """Whether a trial, or all of them, was asked to stop."""
-        return self._stopped or trial_id in self._stop_requested
+        return self.stopped or trial_id in self._stop_requested
 
     def stop_all(self) -> None:
         """Ask all trials to stop, also those to come: a person ended the sweep."""
-        self._stopped = True
-
-    @property
-    def stopped(self) -> bool:
-        """Whether a person ended the sweep."""
-        return self._stopped
+        self.stopped = True

@@ -22,7 +22,7 @@ from tuning.search.schedulers import Exploit
 from tuning.search.study.study import SweepStudy
 
 log = logging.getLogger(__name__)
-Following = tuple[TrialRecord, Allocation | None]
+NextTrial = tuple[TrialRecord, Allocation | None]
 """A trial and its allocation; without one, its model fits no layout."""
 
 
@@ -56,7 +56,7 @@ class TrialSource:
         lacks_replicate = self._table.replicates.next_replicate() is not None
         return not limit.hard and (resumes or bool(self._queue.waiting) or lacks_replicate)
 
-    def next(self, limit: Limit | None, find: FindAllocation) -> Following | None:
+    def next(self, limit: Limit | None, find: FindAllocation) -> NextTrial | None:
         """The next trial with its allocation; None if none can start now.
 
         Trials that wait and have no allocation now are skipped, except for those whose layout needs
@@ -86,7 +86,7 @@ class TrialSource:
 
     def _allocated(
         self, record: TrialRecord, find: FindAllocation, *, begins: bool = False
-    ) -> Following | None:
+    ) -> NextTrial | None:
         """A trial with the allocation of its layout; None if it has to wait.
 
         Args:

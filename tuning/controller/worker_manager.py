@@ -14,7 +14,7 @@ from tuning.controller.resources.placement import Allocation, describe_nodes
 from tuning.controller.sweep import SweepController
 
 if TYPE_CHECKING:
-    from trainables.launch.worker_pool import WorkerPool
+    from trainables.launch.pool import WorkerPool
 
 BROKER_FAILED = "the broker between driver and workers died"
 
@@ -23,6 +23,7 @@ class WorkerManager:
     """Connects a sweep to its worker pool.
 
     Attributes:
+        pool: runs the attempts.
         broker: the actor through which trials report and are answered.
         broker_lost: why it died, so that a new broker and new workers are needed; else empty.
     """
@@ -31,7 +32,7 @@ class WorkerManager:
         self, run: SweepController, pool: WorkerPool, broker: Any, capacity: Capacity
     ) -> None:
         self.broker, self.broker_lost = broker, ""
-        self._run, self._pool, self._capacity = run, pool, capacity
+        self._run, self.pool, self._capacity = run, pool, capacity
         self._sizes: dict[str, int] = {}
         self._starts = StartWatch(capacity, run.observers.message)
 
@@ -65,7 +66,7 @@ class WorkerManager:
 
     def _workers_excluding(self, machines: Collection[str]) -> int:
         """Workers with an attempt that run on other machines, or on unknown ones."""
-        known = self._pool.machines()
+        known = self.pool.machines()
         return sum(
             size - sum(m in machines for m in known.get(key, ()))
             for key, size in self._sizes.items()
@@ -76,11 +77,11 @@ class WorkerManager:
         self._capacity.mark_activity()
         self._sizes[job.key] = job.workers
         self._starts.begin(job.key, job.workers)
-        self._pool.start(job)
+        self.pool.start(job)
 
     def release(self, job: TrialJob, *, unusable: bool) -> None:
         """An attempt has ended; see `WorkerPool.release`."""
-        self._pool.release(job.key, unusable=unusable)
+        self.pool.release(job.key, unusable=unusable)
         del self._sizes[job.key]
         self._starts.end(job.key)
         self._capacity.mark_activity()
@@ -92,14 +93,14 @@ class WorkerManager:
         larger = self._run.layouts.choose(self._run.records[job.trial_id], most)
         if larger is not None and larger.num_ranks <= job.workers:
             return Answer.CONTINUE
-        if not self._capacity.should_grow(job.workers, self._unused_workers):
+
+        def unused() -> int:  # workers that are up and have no attempt
+            return max(0, self.pool.workers_up() - sum(self._sizes.values()))
+
+        if not self._capacity.should_grow(job.workers, unused):
             return Answer.CONTINUE
         self._run.queue.request_move(job.trial_id)
         return Answer.PAUSE
-
-    def _unused_workers(self) -> int:
-        """Workers that are up and have no attempt."""
-        return max(0, self._pool.workers_up() - sum(self._sizes.values()))
 
     def on_start_failed(self, job: TrialJob, error: str) -> None:
         """The workers of an attempt did not come up.
@@ -107,13 +108,13 @@ class WorkerManager:
         The attempt waits for workers of other attempts, or is tried with fewer workers if it may
         have fewer. If neither is possible, the session ends.
         """
-        self.broker_lost = self.broker_lost or self._pool.broker_error()
+        self.broker_lost = self.broker_lost or self.pool.broker_error()
         if self.broker_lost:
             self._run.on_failed(job.trial_id, error, began=False)
             return
         fewest = self._run.layouts.fewest_workers(self._run.records[job.trial_id])
         fewer = job.workers - 1 if job.workers > (fewest or 0) else 0
-        if available := self._pool.workers_up() + fewer:
+        if available := self.pool.workers_up() + fewer:
             self._capacity.cap_workers(available)
             self._run.on_failed(job.trial_id, error, began=False)
         else:
@@ -136,31 +137,31 @@ class WorkerManager:
         Returns:
             The remedy; None if the attempt does not count as failed.
         """
-        self.broker_lost = self.broker_lost or self._pool.broker_error()
+        self.broker_lost = self.broker_lost or self.pool.broker_error()
         return self._run.on_failed(job.trial_id, BROKER_FAILED, began=not self.broker_lost)
 
     def poll(self) -> None:
         """Release idle workers, and cancel starts for which there is no room; call it often."""
         running = self._sizes.values()
         most = 0 if self._capacity.is_idle else self._capacity.max_concurrent_trials()
-        self._pool.retire_idle(max(0, most - len(running)))
-        self._pool.poll(lambda: self._run.has_next)
+        self.pool.retire_idle(max(0, most - len(running)))
+        self.pool.poll(lambda: self._run.has_next)
         if self._capacity.is_overcommitted(running):
-            self._pool.cancel_starts()
+            self.pool.cancel_starts()
         self._capacity.track_free_slots(running)
-        self._starts.poll(running, self._pool.machines)
+        self._starts.poll(running, self.pool.machines)
         self._record_leaks()
 
     def hand_over(self) -> bool:
         """Leave the workers to another sweep; False if they cannot take its trials."""
         self._record_leaks()
-        return not self.broker_lost and self._pool.hand_over()
+        return not self.broker_lost and self.pool.hand_over()
 
     def close(self) -> None:
         """End all workers; bounded in time."""
-        self._pool.close()
+        self.pool.close()
         self._record_leaks()
 
     def _record_leaks(self) -> None:
-        for leak in self._pool.take_leaks():
+        for leak in self.pool.take_leaks():
             self._run.lifecycle.record_leak(leak.key, leak.message)

@@ -12,11 +12,11 @@ from results.paths import Storage
 from results.storage.atomic import free_bytes
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.spec.sweep import SweepSpec
+from tuning.cluster.connection import ray_cluster
+from tuning.cluster.ray_processes import ray_messages_to
 from tuning.controller.preflight.checks import preflight
 from tuning.controller.preflight.relative_paths import with_absolute_fixed
 from tuning.controller.preflight.samples import largest_checkpoint
-from tuning.controller.ray_tune.cluster import ray_cluster
-from tuning.controller.ray_tune.messages import ray_messages_to
 from tuning.controller.resources.placement import Node, compute_placement, worker_slots
 from tuning.controller.tracking.observer import default_tracking_uri, tracking_uri
 from tuning.doctor.findings import Finding, Plan, find

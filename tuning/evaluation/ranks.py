@@ -9,7 +9,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from results.own_program import module_command, ranks_command
+from results.own_program import module_command, ranks_command, start
 
 
 def run_ranks(
@@ -31,12 +31,7 @@ def run_ranks(
     several = partial(ranks_command, workers) if workers > 1 else module_command
     command = several(module, str(order))
     env = {**os.environ, "OMP_NUM_THREADS": str(max(1, int(cpus)))}
-    with (
-        open(log, "wb") as output,
-        subprocess.Popen(
-            command, env=env, stdout=output, stderr=output, start_new_session=True
-        ) as process,
-    ):
+    with open(log, "wb") as output, start(command, output, env=env) as process:
         try:
             return process.wait(timeout_s)
         except subprocess.TimeoutExpired:

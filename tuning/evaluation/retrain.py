@@ -89,7 +89,7 @@ def run_user_loop(
     Raises:
         UserError: it failed, or it does not fit the cluster.
     """
-    from tuning.controller.ray_tune.cluster import ray_cluster
+    from tuning.cluster.connection import ray_cluster
     from tuning.controller.resources.placement import compute_placement
 
     with ray_cluster(address) as nodes:
@@ -98,20 +98,12 @@ def run_user_loop(
 
         from trainables.launch.broker.actor import start_broker
         from trainables.launch.broker.events import Failed, Reported
-        from trainables.launch.fresh.pool import FreshWorkerPool
         from trainables.launch.ray_train import WorkerGroupSpec
+        from trainables.launch.ray_train_loops.pool import FreshWorkerPool
 
-        resources = spec.resources
         broker: Any = start_broker()
-        group = WorkerGroupSpec(
-            workers,
-            resources.cpus_per_worker,
-            placement.gpus_per_worker,
-            spec.failure.start_timeout,
-            str(job.paths.root / "ray"),
-            process_group_timeout_s=resources.process_group_timeout_s,
-            nccl=tuple(resources.nccl.items()),
-        )
+        folder = str(job.paths.root / "ray")
+        group = WorkerGroupSpec.of(spec, workers, placement.gpus_per_worker, folder)
         pool = FreshWorkerPool(group, broker, job.trainable, spares=False)
         pool.start(job)
         try:

@@ -53,7 +53,7 @@ class CapacityCheck:
 
     @cached_property
     def _nodes(self) -> Sequence[Node]:
-        from tuning.controller.ray_tune.shared import nodes_of
+        from tuning.cluster.warm_cluster import nodes_of
 
         return nodes_of(self._context.address)
 

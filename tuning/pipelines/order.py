@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from search_spaces.errors import UserError
 from search_spaces.pipeline.graph import dependencies
-from tuning.controller.ray_tune.shared import keep_workers_for, release_workers, shared_address
+from tuning.cluster.warm_cluster import keep_workers_for, release_workers, shared_address
 from tuning.pipelines.base import StageContext, StageStopped, run_stage
 from tuning.pipelines.capacity import CapacityCheck
 from tuning.pipelines.control import PipelineCommands

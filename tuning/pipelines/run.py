@@ -17,8 +17,8 @@ from results.sweep_folder.trust import Trust
 from search_spaces.checksum import add_yaml_checksum
 from search_spaces.errors import UserError
 from search_spaces.pipeline.loading import LoadedPipeline, freeze, load_pipeline
-from tuning.controller.ray_tune.cluster import check_cluster_auth
-from tuning.controller.ray_tune.shared import shared_cluster
+from tuning.cluster.connection import check_cluster_auth
+from tuning.cluster.warm_cluster import shared_cluster
 from tuning.pipelines.base import Notify, RunSession, StageContext
 from tuning.pipelines.check import check_pipeline
 from tuning.pipelines.folder import require_own, sign_pipeline

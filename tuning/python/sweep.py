@@ -144,7 +144,7 @@ class Sweep(Asking):
         Raises:
             UserError: see `tuning.run` and `tuning.resume`.
         """
-        from tuning.controller.ray_tune.cluster import check_cluster_auth
+        from tuning.cluster.connection import check_cluster_auth
 
         callbacks, address = options.pop("callbacks", ()), options.pop("address", None)
         insecure = options.pop("insecure", False)

@@ -7,7 +7,6 @@ import json
 import logging
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -17,12 +16,12 @@ from pathlib import Path
 
 import psutil
 
-from results.own_program import module_command
+from results.own_program import module_command, start
 from results.storage.atomic import open_private
 from search_spaces.errors import UserError
 from search_spaces.files import parse_json, read_regular
-from tuning.controller.ray_tune.local_cluster import apply_settings, closed_to_others
-from tuning.controller.ray_tune.session_folder import user_folder
+from tuning.cluster.local_cluster import apply_settings, closed_to_others
+from tuning.cluster.session_folder import user_folder
 
 _START_TIMEOUT_S = 30 * 24 * 3600
 """Seconds for which a job may wait; Ray's default is a quarter of an hour."""
@@ -71,13 +70,7 @@ def start_head() -> Head:
         raise UserError(f"tune up --jobs: needs {e.name}; install it with: {needs}") from e
     log = user_folder(create=True) / "jobs.log"
     with open(log, "wb", opener=open_private) as output:
-        process = subprocess.Popen(
-            module_command(__name__),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
+        process = start(module_command(__name__), output)
     while (head := running_head()) is None and process.poll() is None:
         time.sleep(_POLL_S)
     if head is None:

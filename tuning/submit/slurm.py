@@ -11,7 +11,7 @@ from results.own_program import module_command
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
-from tuning.controller.ray_tune.processes import RayStartError
+from tuning.cluster.ray_processes import RayStartError
 from tuning.submit.engine import ENDS, Engine, Job, JobState, answer, ask, error_line, match_id
 from tuning.submit.portable import require_clusters
 

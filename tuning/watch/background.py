@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
 import time
 from collections.abc import Sequence
 
-from results.own_program import module_command
+from results.own_program import module_command, start
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
 from results.storage.atomic import open_private
@@ -40,13 +39,7 @@ class BackgroundSession:
         self._paths = paths
         with open(paths.log, "ab", opener=open_private) as log:
             self._start = log.tell()
-            self.process = subprocess.Popen(
-                module_command("tuning", "resume", str(paths.root), *options),
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,
-            )
+            self.process = start(module_command("tuning", "resume", str(paths.root), *options), log)
 
     @property
     def running(self) -> bool:

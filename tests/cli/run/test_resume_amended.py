@@ -116,6 +116,7 @@ def test_resume_does_not_change_a_running_sweep(tune: Tune, mine: Mine) -> None:
     paths = mine()
     with acquire_lock(paths.lock):
         assert "driven by process" in tune.refused("resume", "mine", "--trials", "+1")
+        assert len(tune.refused("resume", "mine").splitlines()) == 1
 
 
 def test_narrower_space_excludes_trials_that_do_not_fit(mine: Mine) -> None:
@@ -228,9 +229,3 @@ def test_smaller_budget_says_what_it_means(tune: Tune, mine: Mine) -> None:
     mine()
     said = tune("resume", "mine", "--trials", "4").out
     assert "budget.trials=4 is less than the 6 trials that it has: they stay" in said
-
-
-def test_resume_of_a_driven_sweep_says_only_that(tune: Tune) -> None:
-    paths = tune.sweep("mine", done=False)
-    with acquire_lock(paths.lock):
-        assert len(tune.refused("resume", "mine").splitlines()) == 1

@@ -2,9 +2,10 @@ from pathlib import Path
 
 import pytest
 
-from trainables.launch.fresh.pool import part_of_bundle
+from search_spaces.spec.resources import ResourcesSpec
 from trainables.launch.ray_train import WorkerGroupSpec
-from trainables.launch.worker_pool import Isolation
+from trainables.launch.ray_train_loops.pool import part_of_bundle
+from trainables.launch.worker_pool import trials_per_lane
 
 CODE = """
 from trainables.base import Trainable
@@ -32,11 +33,12 @@ def test_trials_per_lane_by_sweep_and_trainable(
 ) -> None:
     (tmp_path / "alone.py").write_text(CODE)
     monkeypatch.chdir(tmp_path)
-    assert Isolation(kind, max_trials=7, max_growth=1).trials_per_lane(trainable) == expected
+    resources = ResourcesSpec(isolation=kind, max_trials_per_lane=7)
+    assert trials_per_lane(resources, trainable) == expected
 
 
 def test_trials_per_lane_is_unlimited_by_default() -> None:
-    assert Isolation("lane", None, 1).trials_per_lane("digits") is None
+    assert trials_per_lane(ResourcesSpec(), "digits") is None
 
 
 @pytest.mark.parametrize(

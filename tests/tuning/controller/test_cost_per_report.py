@@ -21,7 +21,6 @@ from tests.trainables.local import make_worker
 from tests.tuning.call_costs import Cost, costs
 from tests.tuning.simulate import make_spec, new_sweep, next_job, open_run, train
 from trainables.job import TrialJob
-from trainables.launch.broker.broker import Broker
 from tuning.cli.run.live_view import LineView
 from tuning.controller.events import SessionStart
 from tuning.controller.session import open_sweep
@@ -206,33 +205,3 @@ def test_report_costs_a_worker_one_file_and_one_sync(tmp_path: Path) -> None:
         every.append((cost.opened, cost.synced))
     worker.close()
     assert set(every) == {(1, 1)}
-
-
-def test_broker_keeps_no_answered_report() -> None:
-    import asyncio
-
-    from trainables.job import Answer
-
-    async def scenario() -> None:
-        broker, received = Broker(), 0
-        await broker.begin_attempt("t.1")
-
-        async def driver() -> None:
-            nonlocal received
-            while received < 100:
-                await broker.next_event("t.1")
-                received += 1
-                await broker.answer("t.1", Answer.CONTINUE)
-
-        async def worker() -> None:
-            for step in range(1, 101):
-                report = Report(step=step, metrics={}, attempt=1, time=0.0)
-                assert await broker.report("t.1", report) is Answer.CONTINUE
-
-        await asyncio.gather(driver(), worker())
-        unanswered = Report(step=101, metrics={}, attempt=1, time=0.0)
-        for waiting in (broker.next_event("t.1"), broker.report("t.1", unanswered)):
-            with pytest.raises(TimeoutError):
-                await asyncio.wait_for(waiting, 0.01)
-
-    asyncio.run(scenario())

@@ -11,7 +11,7 @@ from optuna.trial import TrialState as OptunaState
 from results.records.failures import Cause, Remedy
 from results.records.machines import Machine
 from results.records.trial import TrialState, read_trial
-from tests.tuning.simulate import finish, make_spec, next_job, open_run, train
+from tests.tuning.simulate import make_spec, next_job, open_run, train
 from tuning.cli.summary import count_remedies
 from tuning.controller.sweep import SweepController
 from tuning.search.schedulers import Decision
@@ -55,14 +55,6 @@ def test_each_cause_has_its_own_retries(tmp_path: Path) -> None:
     assert record.reason == "rank 0: KeyError: 'y' (2 attempts failed, bug)"
     causes = [a.cause for a in record.attempts]
     assert causes == [Cause.PREEMPTION] * 3 + [Cause.INFRASTRUCTURE] * 2 + [Cause.BUG] * 2
-
-
-def test_same_error_fails_the_trial_with_one_line(tmp_path: Path) -> None:
-    run = open_run(tmp_path / "s", make_spec(failure={"max_retries": 2}))
-    trial = fail(run, "rank 1: ValueError: bad shape 17", 3)
-    assert run.records[trial].reason == "rank 1: ValueError: bad shape 17 (the same error 3 times)"
-    finish(run)
-    assert [r.state for r in run.records.values()].count(TrialState.FAILED) == 1
 
 
 def test_repeated_loss_at_the_same_step_counts_as_a_bug(tmp_path: Path) -> None:

@@ -129,13 +129,6 @@ def test_killed_and_resumed_equals_uninterrupted(tmp_path, scheduler, moves, los
     assert outcome(resumed) == outcome(whole)
 
 
-def test_interrupted_sweep_keeps_paused_trials(tmp_path):
-    run = run_trials(tmp_path, spec(), count=2)
-    run.interrupt()
-    run.release()
-    assert {r.state for r in read_trials(run.paths)} == {TrialState.PAUSED}
-
-
 def test_population_inherits_weights_and_parameters(tmp_path):
     run = run_sweep(tmp_path, spec(PBT))
     records = read_trials(run.paths)

@@ -14,9 +14,8 @@ from tests.tuning.call_costs import Cost, costs
 from trainables.job import Answer
 from trainables.launch.broker.events import Ended, Event, Failed, Reported
 from tuning.controller.ray_tune.listener import (
-    FAILURE,
+    EVENT,
     KEY,
-    REPORT,
     Connection,
     Listener,
     ListeningManager,
@@ -87,7 +86,7 @@ class Driver:
 
     def result(self, listener: Listener, result: Any) -> None:
         self.results.append((listener.key, result))
-        if REPORT in result:
+        if not result["done"]:
             self.answers[listener.key] = Answer.CONTINUE
             self.wait(listener)
 
@@ -109,9 +108,9 @@ def test_batch_is_answered_together_after_its_last_event(driver: Driver) -> None
     failed = Failed("out of luck")
     driver.reply(("b", REPORTED), ("a", REPORTED), ("c", failed))
     assert driver.results == [
-        ("b", {"waited": 0.0, REPORT: REPORTED.report}),
-        ("a", {"waited": 0.0, REPORT: REPORTED.report}),
-        ("c", {"waited": 0.0, FAILURE: failed, "done": True}),
+        ("b", {EVENT: REPORTED, "done": False}),
+        ("a", {EVENT: REPORTED, "done": False}),
+        ("c", {EVENT: failed, "done": True}),
     ]
     assert driver.connection.sent == [{}, {"b": Answer.CONTINUE, "a": Answer.CONTINUE}]
     assert driver.batches == driver.sent == 1

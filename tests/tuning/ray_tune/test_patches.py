@@ -53,7 +53,6 @@ def add_trials(controller: Any, *statuses: str) -> list[Trial]:
     for trial, status in zip(trials, statuses, strict=True):
         controller.add_trial(trial)
         controller._set_trial_status(trial, status)
-        controller._trial_metadata[trial.trial_id] = "{}"
     return trials
 
 
@@ -61,9 +60,8 @@ def test_evict_finished_keeps_unfinished_trials(controller: Any) -> None:
     trials = add_trials(controller, "TERMINATED", "ERROR", "RUNNING", "TERMINATED", "PENDING")
     running, pending = trials[2], trials[4]
     evict_finished(controller)
-    assert controller._trials == controller._pending_trials_list == [running, pending]
+    assert controller._trials == [running, pending]
     assert controller._trials_to_cache == controller._live_trials == {running, pending}
-    assert set(controller._trial_metadata) == {running.trial_id, pending.trial_id}
     assert (controller._running_trials, controller._pending_trials) == ({running}, {pending})
     assert not controller._stopped_trials
     assert not controller._failed_trials

@@ -7,6 +7,7 @@ from pydantic import ValidationError
 
 from search_spaces.errors import UserError
 from search_spaces.spec.resources import ResourcesSpec
+from tuning.cluster.nodes import with_autoscaling
 from tuning.controller.resources.placement import (
     Node,
     compute_placement,
@@ -14,7 +15,6 @@ from tuning.controller.resources.placement import (
     no_cpu_for_tasks,
     unused_gpus,
     unused_nccl,
-    with_autoscaling,
     workers_per_trial,
 )
 

@@ -16,7 +16,7 @@ from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import ROOT
 from tests.cluster.slurm import free_ports
-from tuning.controller.ray_tune.session_folder import user_folder
+from tuning.cluster.session_folder import user_folder
 from tuning.submit.engine import make_engine
 from tuning.submit.ray_head import Head, running_head
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from trainables.launch.broker.broker import Broker
 from trainables.launch.errors import error_line
@@ -11,6 +11,7 @@ from trainables.launch.errors import error_line
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
+T = TypeVar("T")
 _PING_TIMEOUT_S = 60.0
 _DETAIL = re.compile(r"Worker exit type: .*")
 
@@ -41,22 +42,11 @@ def broker_error(broker: ActorHandle[Broker]) -> str:
     return ""
 
 
-def machines_of(answer: Any) -> dict[str, list[str]]:
-    """A broker's answer of machine ids by key; empty if it has died; see `broker_error`."""
+def get_or(default: T, answer: Any) -> T:
+    """A broker's answer; a default if it has died: see `broker_error`."""
     import ray
 
     try:
-        return dict(ray.get(answer))
+        return cast("T", ray.get(answer))
     except ray.exceptions.RayError:
-        return {}
-
-
-def forget_attempts(broker: ActorHandle[Broker], wait_s: float) -> bool:
-    """See `Broker.forget_attempts`; False also if the broker has died."""
-    import ray
-
-    forgotten: Any = broker.forget_attempts.remote(wait_s)
-    try:
-        return bool(ray.get(forgotten))
-    except ray.exceptions.RayError:
-        return False
+        return default

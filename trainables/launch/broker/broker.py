@@ -28,9 +28,8 @@ from trainables.launch.broker.events import (
     lane_action,
     merge_outcomes,
 )
-from trainables.launch.broker.exchange import Exchange
 from trainables.launch.broker.rank_reports import RankReports
-from trainables.launch.broker.state import AttemptState, LaneState
+from trainables.launch.broker.state import AttemptState, Exchange, LaneState
 
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup

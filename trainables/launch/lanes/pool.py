@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from trainables.job import Answer, TrialJob
-from trainables.launch.broker.actor import broker_error, forget_attempts, machines_of
+from trainables.launch.broker.actor import get_or
 from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import Leak
 from trainables.launch.lanes.lane import Lane
+from trainables.launch.pool import WorkerPool
 from trainables.launch.ray_train import WorkerGroupSpec
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ _SETTLE_S = 5.0
 """Longest wait for trials that were stopped to leave their lanes."""
 
 
-class LanePool:
+class LanePool(WorkerPool):
     """A number of lanes. A lane that died or has run its share of trials is replaced on demand.
 
     Args:
@@ -40,8 +41,8 @@ class LanePool:
         trials_per_lane: int | None,
         max_growth: int,
     ) -> None:
-        self._spec, self._broker = spec, broker
-        self._trials_per_lane, self._max_growth = trials_per_lane, max_growth
+        super().__init__(broker)
+        self._spec, self._trials_per_lane, self._max_growth = spec, trials_per_lane, max_growth
         first = self._new_lane(sizes[0])
         self._idle = [*(self._new_lane(n, after=first) for n in sizes[1:]), first]
         self._busy: dict[str, Lane] = {}
@@ -84,9 +85,6 @@ class LanePool:
         while len(self._idle) > keep:
             self._retire(self._idle.pop(0))
 
-    def poll(self, more: Callable[[], bool]) -> None:
-        """Does nothing: lanes start with the sweep."""
-
     def workers_up(self) -> int:
         """Workers of the lanes that are up."""
         up = self._lanes_up()
@@ -106,11 +104,7 @@ class LanePool:
         return {key: up[lane.id] for key, lane in self._busy.items() if lane.id in up}
 
     def _lanes_up(self) -> dict[str, list[str]]:
-        return machines_of(self._broker.lanes_up.remote())
-
-    def broker_error(self) -> str:
-        """See the base class."""
-        return broker_error(self._broker)
+        return get_or({}, self._broker.lanes_up.remote())
 
     def take_leaks(self) -> list[Leak]:
         """Leaks of lanes that have ended since the last call."""
@@ -127,7 +121,7 @@ class LanePool:
         self._drop_dead_lanes()
         if self._busy or not self._idle or any(lane.is_alive for lane in self._retired):
             return False
-        return forget_attempts(self._broker, _SETTLE_S)
+        return get_or(False, self._broker.forget_attempts.remote(_SETTLE_S))
 
     def close(self) -> None:
         """Retire all lanes, and wait until they have ended."""

@@ -21,6 +21,7 @@ import os
 from typing import Any, ClassVar
 
 import ray
+from ray.runtime_context import RuntimeContext
 from ray.train.torch import TorchTrainer
 from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
@@ -30,6 +31,13 @@ from ray.train.v2._internal.execution.worker_group import worker_group
 from ray.train.v2._internal.execution.worker_group.poll import WorkerStatus
 
 from trainables.launch.lanes.sync_actor import NoOpSyncActor
+
+
+def needed_callbacks(callbacks: list[Any], has_datasets: bool) -> list[Any]:
+    """Ray Train's callbacks of a run, without those that start actors that it does not need."""
+    datasets = () if has_datasets else (DatasetsCallback,)
+    unused = (PlacementGroupCleanerCallback, *datasets)
+    return [callback for callback in callbacks if not isinstance(callback, unused)]
 
 
 class LocalTrainer(TorchTrainer):
@@ -42,9 +50,8 @@ class LocalTrainer(TorchTrainer):
     controller: ClassVar[type[TrainController]]
 
     def _create_default_callbacks(self) -> list[Any]:
-        unused = (DatasetsCallback, PlacementGroupCleanerCallback)
         callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train V1
-        return [callback for callback in callbacks if not isinstance(callback, unused)]
+        return needed_callbacks(callbacks, has_datasets=False)
 
     def _initialize_and_run_controller(self, **kwargs: Any) -> Any:
         kwargs["scaling_policy"] = LaneScaling(self.scaling_config)  # type: ignore[arg-type]
@@ -57,7 +64,7 @@ class LocalTrainer(TorchTrainer):
 
 
 class LaneGroup(worker_group.WorkerGroup):
-    """Workers whose controller is no actor: they cannot ask it for the run's checkpoints.
+    """Workers that may be out of reach for a while.
 
     A worker whose machine cannot be reached is not dead: Ray reports its death when the machine is
     lost. Ray Train would end the run at the first connection that is cut.
@@ -68,24 +75,6 @@ class LaneGroup(worker_group.WorkerGroup):
         return [
             WorkerStatus(running=True) if _is_out_of_reach(status) else status for status in found
         ]
-
-    def _init_train_context_on_workers(
-        self, workers: list[Any], sync_actor: Any, train_context_args: dict[str, list[Any]]
-    ) -> None:
-        contexts = [
-            worker.actor.init_train_context.remote(
-                train_run_context=self._train_run_context,
-                distributed_context=worker.distributed_context,
-                synchronization_actor=sync_actor,
-                storage_context=self._storage_context,
-                worker_callbacks=self._worker_callbacks_to_propagate,
-                controller_actor=None,
-                **{name: values[i] for name, values in train_context_args.items()},
-            )
-            for i, worker in enumerate(workers)
-        ]
-        ray.get(contexts)
-        self._decorate_worker_log_file_paths(workers)
 
 
 def _is_out_of_reach(status: WorkerStatus) -> bool:
@@ -116,6 +105,8 @@ class LaneTrainer(LocalTrainer):
     def _initialize_and_run_controller(self, **kwargs: Any) -> Any:
         # Ray Train has no setting for it. Only lanes have their controllers in this process.
         _WORKER_GROUP_MODULE.SynchronizationActor = ray.remote(num_cpus=0)(NoOpSyncActor)
+        # The workers get the actor of their controller, to ask for checkpoints: here it is none.
+        RuntimeContext.current_actor = property(lambda context: None)  # type: ignore[assignment]
         return super()._initialize_and_run_controller(**kwargs)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
 from results.paths import SweepPaths
 from results.records.trial import Report
-from results.storage.log_filter import start_log_filter
 from search_spaces.redaction import also_redact, redact
 from search_spaces.spec.failure import Notices
 from trainables.job import Answer, Pruned, TrialJob
@@ -22,8 +22,7 @@ from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import LaneAction, RankOutcome
 from trainables.launch.broker.rank_reports import ReportCounter, ask
 from trainables.launch.errors import error_line, without_secrets
-from trainables.launch.node_notices import watch_node
-from trainables.launch.ray_train import claim_device, note_spot_machine, this_machine
+from trainables.launch.ray_train import TrainWorker
 from trainables.launch.run_trial import output_to, run_trial
 from trainables.registry import resolve
 from trainables.runtime.gpu_share import wait_for_device
@@ -71,29 +70,20 @@ class BrokerChannel:
 
 def lane_loop(config: dict[str, Any]) -> None:
     """The train loop of every worker of a lane: run trials from the broker until it sends None."""
-    import ray.train
-    from ray.util.placement_group import get_current_placement_group
-
     task: LaneTask = config["task"]
-    start_log_filter()
-    device, context = claim_device(task.gpus_per_worker), ray.train.get_context()
-    rank, world_size, number = context.get_world_rank(), context.get_world_size(), 0
-    task.broker.register_lane_worker.remote(
-        task.lane_id, rank, this_machine(), get_current_placement_group()
-    )
-    note_spot_machine()
+    worker, number = TrainWorker.begin(task.gpus_per_worker, task.notices), 0
+    rank, world_size, device = worker.rank, worker.world_size, worker.device
+    task.broker.register_lane_worker.remote(task.lane_id, rank, worker.machine, worker.group)
     install_sigterm_handler_deferred()
-    if context.get_local_rank() == 0:  # the others of the machine learn of it at a report
-        watch_node(task.notices)
     if task.preload:
         _preload(task.preload)
     leak_detector, sweep = LeakDetector(device, task.max_growth), None
-    while (job := _take_job(task, number)) is not None:
+    take = partial(ask, task.broker.take_job.remote, task.lane_id)
+    while (job := cast("TrialJob | None", take(number))) is not None:
         before, sweep = sweep, SweepPaths.of_trial(job.paths)
         if before not in (None, sweep):  # another one may hold more from its first trial
             leak_detector = LeakDetector(device, task.max_growth)
-        channel = BrokerChannel(task.broker, job.key)
-        error = _run(job, channel, device, rank, world_size, context.get_local_rank())
+        error = _run(job, task.broker, worker)
         outcome = _outcome(error, device, leak_detector)
         action = ask(
             task.broker.finish_trial.remote, task.lane_id, job.key, rank, world_size, outcome
@@ -116,26 +106,16 @@ def _preload(trainable: str) -> None:
         found.source()
 
 
-def _take_job(task: LaneTask, number: int) -> TrialJob | None:
-    return cast("TrialJob | None", ask(task.broker.take_job.remote, task.lane_id, number))
-
-
-def _run(
-    job: TrialJob,
-    channel: BrokerChannel,
-    device: torch.device,
-    rank: int,
-    world_size: int,
-    local_rank: int,
-) -> Exception | None:
+def _run(job: TrialJob, broker: ActorHandle[Broker], own: TrainWorker) -> Exception | None:
     """Train one trial; returns its exception without the frames, which would keep its model."""
     also_redact(job.redact)
-    counter = ReportCounter(channel.broker, job.key, rank, world_size)
-    ranks: dict[str, Any] = {"rank": rank, "world_size": world_size, "local_rank": local_rank}
+    channel = BrokerChannel(broker, job.key)
+    counter = ReportCounter(broker, job.key, own.rank, own.world_size)
+    ranks = {n: getattr(own, n) for n in ("rank", "world_size", "local_rank")}
     try:
-        with counter as reports, output_to(job.paths.log(job.attempt, rank)):
-            run_trial(job, channel, device, **ranks, on_report=reports.count)
-            wait_for_device(device)  # an error of its last kernels is this trial's
+        with counter as reports, output_to(job.paths.log(job.attempt, own.rank)):
+            run_trial(job, channel, own.device, **ranks, on_report=reports.count)
+            wait_for_device(own.device)  # an error of its last kernels is this trial's
             reports.wait_for_ranks()
     except Exception as e:  # noqa: BLE001 - the trial's failure, not the lane's
         e.__cause__ = e.__context__ = None

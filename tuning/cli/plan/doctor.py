@@ -42,7 +42,7 @@ def doctor(
     from results.sweep_folder.folder import resolve_storage
     from search_spaces.errors import UserError
     from search_spaces.loading.sweep_file import load_sweep
-    from tuning.controller.ray_tune.cluster import check_cluster_auth
+    from tuning.cluster.connection import check_cluster_auth
     from tuning.doctor.diagnosis import diagnose
 
     if set_ and file is None:

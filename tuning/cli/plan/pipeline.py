@@ -28,7 +28,7 @@ def plan_pipeline(
     from results.sweep_folder.folder import resolve_storage
     from search_spaces.pipeline.graph import dependencies
     from search_spaces.pipeline.loading import load_pipeline
-    from tuning.controller.ray_tune.cluster import ray_cluster
+    from tuning.cluster.connection import ray_cluster
     from tuning.pipelines.check import check_pipeline
     from tuning.pipelines.folder import find_pipeline
     from tuning.pipelines.keys import stage_keys

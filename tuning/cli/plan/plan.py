@@ -43,7 +43,7 @@ def plan(
     """
     from search_spaces.pipeline.loading import is_pipeline_file
     from tuning.cli.plan.pipeline import plan_pipeline
-    from tuning.controller.ray_tune.cluster import check_cluster_auth
+    from tuning.cluster.connection import check_cluster_auth
 
     if simulate or workers is not None:
         from tuning.cli.plan.simulation import simulate_file
@@ -66,9 +66,9 @@ def _plan_sweep(
     from results.sweep_folder.folder import resolve_storage
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.cli.plan.space_table import rule_lines, space_table
+    from tuning.cluster.connection import ray_cluster
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.preflight.relative_paths import file_notes
-    from tuning.controller.ray_tune.cluster import ray_cluster
     from tuning.controller.resources.budget import check_gpu_budget
     from tuning.controller.resources.placement import compute_placement
 

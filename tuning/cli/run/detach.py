@@ -34,7 +34,7 @@ def run_detached(
     """
     from results.records.pipeline import PipelinePaths
     from results.sweep_folder.folder import pipeline_argument, sweep_argument
-    from tuning.controller.ray_tune.cluster import check_cluster_auth, require_answer
+    from tuning.cluster.connection import check_cluster_auth, require_answer
     from tuning.watch.background import BackgroundSession
 
     check_cluster_auth(address, insecure)

@@ -167,6 +167,8 @@ def resume(
     from tuning.pipelines.selection import StageSelection
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
+        from tuning.pipelines.run import resume_pipeline
+
         given: dict[str, object] = {"--trials": trials, "--time": time, "--set": set_}
         _refuse("a pipeline", {**given, "--retry-failed": retry_failed})
         selection = StageSelection.parse(stages, begin, until)
@@ -176,7 +178,9 @@ def resume(
             more = [*selection.arguments, *["--trust"] * trust, *port]
             return run_detached(found, address, insecure, options=more)
         changed = with_metrics_port([], metrics_port)
-        begun = partial(_resume_of(pipeline, trust, address, insecure), overrides=changed)
+        asks = trust or ask_for_trust
+        begun = partial(resume_pipeline, pipeline, overrides=changed, trust=asks)
+        begun = partial(begun, address=address, insecure=insecure)
         return run_stages(begun, drive, selection)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     set_ = with_metrics_port(set_, metrics_port)
@@ -188,15 +192,6 @@ def resume(
         return run_detached(lambda: change()[0], address, insecure, accept_damage)
     start = partial(api.resume, sweep, **asked)
     _run_session(partial(start, address=address, insecure=insecure))
-
-
-def _resume_of(
-    pipeline: PipelinePaths, trust: bool, address: str | None, insecure: bool
-) -> Callable[..., PipelinePaths]:
-    from tuning.pipelines.run import resume_pipeline
-
-    asked: dict[str, Any] = {"trust": trust or ask_for_trust, "address": address}
-    return partial(resume_pipeline, pipeline, **asked, insecure=insecure)
 
 
 def _own(pipeline: PipelinePaths, trust: bool) -> PipelinePaths:
@@ -229,12 +224,12 @@ def _run_session(start: Callable[..., SweepController]) -> None:
 
 def drive(start: Callable[..., SweepController]) -> SweepController:
     """Run a session, show it, and print its summary."""
-    from tuning.cli.run.last_word import LastWord
+    from tuning.cli.run.death_notice import DeathNotice
     from tuning.cli.run.live_view import make_view
     from tuning.cli.run.signals import StopOnSignal
     from tuning.cli.summary import print_summary
 
-    view, word = make_view(make_console()), LastWord()
-    outcome = start(observers=[word, view], interrupt=StopOnSignal(word.withdraw))
+    view, notice = make_view(make_console()), DeathNotice()
+    outcome = start(observers=[notice, view], interrupt=StopOnSignal(notice.cancel))
     print_summary(outcome, view.console)
     return outcome

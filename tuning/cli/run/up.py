@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 import time
 from contextlib import suppress
@@ -12,7 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
-from results.own_program import module_command
+from results.own_program import module_command, start
 from results.storage.atomic import open_private
 from tuning.cli.formatting import echo
 
@@ -49,7 +48,11 @@ def up(
     if jobs:
         if file is not None or idle != _IDLE:
             raise UserError("--jobs: takes neither a file nor --idle; leave them out")
-        return _up_for_jobs()
+        from tuning.submit.ray_head import running_head, start_head
+
+        head = running_head() or start_head()
+        jobs_go = "tune submit FILE --to ray"
+        return echo(f"{head.address} takes jobs: {jobs_go}; end it with: tune down")
     try:
         seconds = parse_duration(idle)
     except ValueError as e:
@@ -62,18 +65,13 @@ def up(
 
 
 def _start_keeper(file: Path | None, idle: str, seconds: float) -> None:
-    from tuning.prepared.identity import socket_path, terminal_variables
+    from tuning.cluster.identity import socket_path, terminal_variables
 
     log = socket_path(create=True).with_name("log")
     with open(log, "wb", opener=open_private) as output:
-        process = subprocess.Popen(
-            module_command("tuning.prepared.keeper", str(file or ""), str(seconds)),
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            env={k: v for k, v in os.environ.items() if k not in terminal_variables(os.environ)},
-        )
+        server = module_command("tuning.cluster.driver_server", str(file or ""), str(seconds))
+        env = {k: v for k, v in os.environ.items() if k not in terminal_variables(os.environ)}
+        process = start(server, output, env=env)
     while (found := _ask("status")) is None and process.poll() is None:
         time.sleep(_POLL_S)
     if found is None or not found["ready"]:
@@ -81,14 +79,6 @@ def _start_keeper(file: Path | None, idle: str, seconds: float) -> None:
         echo(log.read_text(errors="replace"), err=True, nl=False)
         raise typer.Exit(1)
     echo(f"process {process.pid} is up, and ends after {idle} without a command or by: tune down")
-
-
-def _up_for_jobs() -> None:
-    from tuning.submit.ray_head import running_head, start_head
-
-    if (head := running_head()) is None:
-        head = start_head()
-    echo(f"{head.address} takes jobs: tune submit FILE --to ray; end it with: tune down")
 
 
 def _down_for_jobs() -> bool:
@@ -125,7 +115,7 @@ def down() -> None:
 
 def _ask(question: str) -> Any:
     """An answer of `tune up`; None if it does not run."""
-    from tuning.prepared.client import ask, connect
+    from tuning.cluster.driver_client import ask, connect
 
     if (connection := connect()) is None:
         return None

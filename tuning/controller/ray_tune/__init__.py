@@ -1,1 +1,1 @@
-"""Everything that knows the inside of Ray: its cluster, and Ray Tune."""
+"""Everything that knows the inside of Ray Tune."""

@@ -10,8 +10,9 @@ import gc
 import logging
 import shutil
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from contextlib import contextmanager, suppress
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler
@@ -21,18 +22,13 @@ from results.paths import SweepPaths
 from results.records.failures import Remedy
 from results.storage.fault_injection import fault_point
 from trainables.job import Answer, TrialJob
-from trainables.launch.broker.events import Failed
-from tuning.controller.ray_tune.guard import guarded
+from trainables.launch.broker.events import Ended, Event, Failed, Reported
 from tuning.controller.ray_tune.listener import (
-    FAILURE,
+    EVENT,
     KEY,
-    PRUNED,
-    REPORT,
-    WAITED,
     Attempt,
     Connection,
     ListeningManager,
-    listen,
 )
 from tuning.controller.ray_tune.patches import NoProgress, count_no_callbacks, evict_finished
 from tuning.controller.sweep import SweepController
@@ -41,6 +37,49 @@ from tuning.search.schedulers import Decision
 
 _UNUSABLE_AFTER = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK, Remedy.LARGER_LAYOUT)
 """After these the processes of an attempt run no other one."""
+
+
+class Adapter(Protocol):
+    """An object with callbacks.
+
+    Attributes:
+        run: the sweep that the callbacks change.
+    """
+
+    run: SweepController
+
+
+A = TypeVar("A", bound=Adapter)
+P = ParamSpec("P")
+R = TypeVar("R")
+Callback = Callable[Concatenate[A, P], R]
+
+
+def guarded(end: Any) -> Callable[[Callback[A, P, R]], Callback[A, P, R]]:
+    """Decorate a callback: an exception ends the session, which raises it (`SweepController.fail`).
+
+    Ray Tune swallows some exceptions, or makes text of them.
+
+    Args:
+        end: returned then, and by every later call: the answer that ends Ray Tune's loop soonest.
+    """
+
+    def decorate(callback: Callback[A, P, R]) -> Callback[A, P, R]:
+        @wraps(callback)
+        def call(adapter: A, /, *args: P.args, **kwargs: P.kwargs) -> R:
+            run = adapter.run
+            run.on_progress()
+            if run.error is None:
+                try:
+                    return callback(adapter, *args, **kwargs)
+                except Exception as e:  # noqa: BLE001 - raised again by `drive`
+                    run.fail(e)
+            answer: R = end
+            return answer
+
+        return call
+
+    return decorate
 
 
 class RayTuneSearcher(Searcher):
@@ -78,22 +117,24 @@ class RayTuneSearcher(Searcher):
         job = self.jobs.pop(trial_id, None)
         if job is None:
             return
-        if result and WAITED in result:
-            self.run.lifecycle.record_wait(job.key, result[WAITED])
-        remedy = None
-        failed: Failed | None = result.get(FAILURE) if result else None
-        if error:
-            remedy = self._workers.on_broker_failed(job)
-        elif failed is None:
-            self.run.on_ended(job.trial_id, (result or {}).get(PRUNED, ""))
-        elif not failed.came_up:
-            self._workers.on_start_failed(job, failed.reason)
-        else:
-            remedy = self.run.on_failed(
-                job.trial_id, failed.reason, began=failed.began, machines=failed.machines
-            )
+        event: Event | None = (result or {}).get(EVENT)
+        if event is not None:
+            self.run.lifecycle.record_wait(job.key, event.waited)
+        remedy = self._workers.on_broker_failed(job) if error else self._on_event(job, event)
         self._workers.release(job, unusable=remedy in _UNUSABLE_AFTER)
         fault_point("driver:released")
+
+    def _on_event(self, job: TrialJob, last: Event | None) -> Remedy | None:
+        """Hand an attempt's last event to the sweep; returns the remedy of a failure."""
+        if not isinstance(last, Failed):
+            self.run.on_ended(job.trial_id, last.pruned if isinstance(last, Ended) else "")
+        elif last.came_up:
+            return self.run.on_failed(
+                job.trial_id, last.reason, began=last.began, machines=last.machines
+            )
+        else:
+            self._workers.on_start_failed(job, last.reason)
+        return None
 
     def save_to_dir(self, checkpoint_dir: str, session_str: str = "default") -> None:
         """Save nothing: a resume reads the sweep folder."""
@@ -121,12 +162,12 @@ class RayTuneScheduler(FIFOScheduler):
     @guarded(FIFOScheduler.STOP)
     def on_trial_result(self, tune_controller: Any, trial: Any, result: dict[str, Any]) -> str:
         """CONTINUE or STOP; a trial learns that it is stopped when its workers are released."""
-        job = self._searcher.jobs.get(trial.trial_id)
-        if job is None or REPORT not in result:
+        job, event = self._searcher.jobs.get(trial.trial_id), result[EVENT]
+        if job is None or not isinstance(event, Reported):
             return self.CONTINUE
         fault_point("driver:heard")
-        self.run.lifecycle.record_wait(job.key, result[WAITED])
-        decision = self.run.on_report(job.trial_id, result[REPORT])
+        self.run.lifecycle.record_wait(job.key, event.waited)
+        decision = self.run.on_report(job.trial_id, event.report)
         fault_point("driver:decided")
         if decision is not Decision.CONTINUE:
             return self.STOP
@@ -138,15 +179,11 @@ class RayTuneScheduler(FIFOScheduler):
         """Write the study once for all trials that end in the block. Their records are written
         before; a driver that is killed in between tells the study when the sweep is resumed.
         """
-        held = ExitStack()
-        held.enter_context(self.run.study.batched())
         try:
-            yield
-        finally:
-            try:
-                held.close()
-            except Exception as e:  # noqa: BLE001 - raised again by `drive`
-                self.run.fail(e)
+            with self.run.study.batched():
+                yield
+        except Exception as e:  # noqa: BLE001 - raised again by `drive`
+            self.run.fail(e)
 
     @guarded(None)
     def _answered(self) -> None:
@@ -160,7 +197,7 @@ class RayTuneScheduler(FIFOScheduler):
             self._patched = True
             connection = Connection(self._workers.broker)
             manager = ListeningManager(connection, self.answers, self._batch, self._answered)
-            listen(tune_controller._tune_controller, manager)
+            tune_controller._tune_controller._actor_manager = manager
         evict_finished(tune_controller)
 
     def __getstate__(self) -> dict[str, Any]:

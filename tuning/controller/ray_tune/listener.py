@@ -20,14 +20,15 @@ from ray import tune
 from ray.exceptions import RayError
 
 from trainables.job import Answer
-from trainables.launch.broker.events import Event, Failed, Reported
+from trainables.launch.broker.events import Event, Reported
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
     from trainables.launch.broker.broker import Broker
 
-KEY, REPORT, FAILURE, PRUNED, WAITED = "key", "report", "failure", "pruned", "waited"
+KEY, EVENT = "key", "event"
+"""Keys of a trial's configuration, and of its results."""
 Events = Sequence[tuple[str, Event]]
 """Keys of attempts (`TrialJob.key`), each with an event, oldest first."""
 
@@ -161,7 +162,7 @@ class ListeningManager:
         if listener is None or listener.on_result is None:
             return
         on_result, listener.on_result = listener.on_result, None
-        on_result(listener, result_of(event))
+        on_result(listener, {EVENT: event, "done": not isinstance(event, Reported)})
 
     def _fail_all(self, error: Exception) -> None:
         self._is_asking = False
@@ -213,7 +214,8 @@ class ListeningManager:
             return False
         del self._live_actors_to_ray_actors_resources[tracked_actor]
         del self._listeners[tracked_actor.key]
-        self._calls.append(partial(_stopped, tracked_actor))
+        if tracked_actor.on_stop is not None:
+            self._calls.append(partial(tracked_actor.on_stop, tracked_actor))
         return True
 
     def is_actor_started(self, tracked_actor: Listener) -> bool:
@@ -237,27 +239,3 @@ class ListeningManager:
 
     def __getstate__(self) -> dict[str, Any]:
         return {}  # Ray Tune pickles its controller for a restore that is never done
-
-
-def _stopped(listener: Listener) -> None:
-    if listener.on_stop is not None:
-        listener.on_stop(listener)
-
-
-def result_of(event: Event) -> dict[str, Any]:
-    """An event as a result of Ray Tune's."""
-    if isinstance(event, Reported):
-        return {WAITED: event.waited, REPORT: event.report}
-    if isinstance(event, Failed):
-        return {WAITED: event.waited, FAILURE: event, "done": True}
-    return {WAITED: event.waited, PRUNED: event.pruned, "done": True}
-
-
-def listen(controller: Any, manager: ListeningManager) -> None:
-    """Let Ray Tune's controller start no actors.
-
-    Args:
-        controller: Ray Tune's `TuneController`, which has started no trial yet.
-        manager: of its trials.
-    """
-    controller._actor_manager = manager

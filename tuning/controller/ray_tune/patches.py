@@ -23,16 +23,12 @@ def evict_finished(controller: Any) -> None:
     finished = {t for t in trials[:-1] if t.is_finished()}
     trials[:] = [t for t in trials if t not in finished]
     for group in (
+        controller.get_live_trials(),
         controller._stopped_trials,
         controller._failed_trials,
         controller._trials_to_cache,  # to be written to a state that is never read
     ):
         group.difference_update(finished)
-    for trial in finished:
-        controller._trial_metadata.pop(trial.trial_id, None)
-        controller._live_trials.discard(trial)
-    pending = controller._pending_trials_list
-    pending[:] = [t for t in pending if t not in finished]
 
 
 def count_no_callbacks() -> None:

@@ -1,50 +1,60 @@
-"""Starts the worker pool of a sweep."""
+"""Workers that `tune up` or a session leaves to the next session."""
 
 from __future__ import annotations
 
-from pathlib import Path
+import time
 from typing import TYPE_CHECKING
 
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.resources.placement import Placement
+from trainables.registry import resolve
+from tuning.cluster.connection import cluster_nodes
+from tuning.cluster.warm_cluster import WarmCluster, WarmWorkers, keep_workers, next_sweep
+from tuning.controller.resources.placement import compute_placement
 
 if TYPE_CHECKING:
-    from ray.actor import ActorHandle
+    from tuning.controller.worker_manager import WorkerManager
 
-    from trainables.launch.broker.broker import Broker
-    from trainables.launch.worker_pool import WorkerPool
+_POLL_S = 0.1
 
 
-def start_pool(
-    spec: SweepSpec, placement: Placement, folder: Path, preload: str = ""
-) -> tuple[WorkerPool, ActorHandle[Broker]]:
-    """Start the broker and, in the background, the workers of a sweep.
+def prepare_workers(cluster: WarmCluster, spec: SweepSpec, trainable: str) -> None:
+    """Start the workers of a sweep on a warm cluster, and wait until they can take a trial.
 
     Args:
-        spec, placement: of the sweep.
-        folder: for Ray Train's own files.
-        preload: see `WorkerGroupSpec`.
-    """
-    from trainables.launch.broker.actor import start_broker
-    from trainables.launch.ray_train import WorkerGroupSpec
-    from trainables.launch.worker_pool import Isolation, launch
+        trainable: its name, valid in any folder. The workers import it; user code that starts its
+            own processes has none.
 
-    broker, resources = start_broker(), spec.resources
-    group = WorkerGroupSpec(
-        placement.workers_per_trial[0],
-        resources.cpus_per_worker,
-        placement.gpus_per_worker,
-        spec.failure.start_timeout,
-        str(folder),
-        preload=preload,
-        process_group_timeout_s=resources.process_group_timeout_s,
-        notices=spec.failure.preemption_notices,
-        nccl=tuple(resources.nccl.items()),
-    )
-    isolation = Isolation(
-        resources.isolation,
-        resources.max_trials_per_lane,
-        resources.max_lane_growth * 2**20,
-        resources.spares,
-    )
-    return launch(spec.trainable, isolation, group, placement.workers_per_trial, broker), broker
+    Raises:
+        UserError: no trial of the sweep fits this machine.
+    """
+    if resolve(trainable).uses_ray_train:
+        return
+    from trainables.launch.worker_pool import start_pool
+
+    placement = compute_placement(spec.resources, cluster_nodes())
+    sizes, gpus = placement.workers_per_trial, placement.gpus_per_worker
+    pool, broker = start_pool(spec, sizes, gpus, str(cluster.train_folder), trainable)
+    keep_workers(WarmWorkers(worker_needs(spec), pool, broker))
+    deadline = time.monotonic() + spec.failure.start_timeout
+    while pool.workers_up() < sum(sizes) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+
+
+def leave_to_next(spec: SweepSpec, workers: WorkerManager) -> bool:
+    """Leave the workers of a session that has ended to the next; False if it cannot use them.
+
+    They stay for trainables of this project only: modules of other code may have equal names.
+    """
+    later = next_sweep()
+    if later is None or any(":" in one.trainable for one in (spec, later)):
+        return False
+    if worker_needs(spec) != worker_needs(later) or not workers.hand_over():
+        return False
+    keep_workers(WarmWorkers(worker_needs(spec), workers.pool, workers.broker))
+    return True
+
+
+def worker_needs(spec: SweepSpec) -> object:
+    """What the workers of a sweep are started for."""
+    own = resolve(spec.trainable)
+    return spec.resources, spec.failure.start_timeout, own.isolation, own.uses_ray_train

@@ -1,4 +1,4 @@
-"""Runs the trials of a sweep on a Ray cluster: starts workers, then Ray Tune.
+"""Runs the trials of a sweep: joins or starts a Ray cluster, starts workers, then Ray Tune.
 
 Processes start while this one imports, so the slow imports are inside functions.
 """
@@ -11,8 +11,18 @@ from contextlib import ExitStack, contextmanager
 from importlib import import_module
 
 from search_spaces.errors import afterwards
+from trainables.registry import resolve
+from tuning.cluster.ray_processes import ray_messages_to
+from tuning.cluster.warm_cluster import session_cluster, take_workers
+from tuning.controller.resources.budget import check_gpu_budget
 from tuning.controller.resources.capacity import Capacity
-from tuning.controller.resources.placement import Placement
+from tuning.controller.resources.placement import (
+    Placement,
+    compute_placement,
+    no_cpu_for_tasks,
+    unused_gpus,
+    unused_nccl,
+)
 from tuning.controller.sweep import SweepController
 from tuning.controller.worker_manager import WorkerManager
 
@@ -31,6 +41,44 @@ def import_in_background() -> Iterator[None]:
         yield
     finally:
         thread.join()
+
+
+@contextmanager
+def cluster_session(run: SweepController, address: str | None) -> Iterator[Placement | None]:
+    """Join or start a Ray cluster while the block runs; None if no trial is to run."""
+    if run.finished or run.interrupted:
+        yield None
+        return
+    resolve(run.spec.trainable).check_runnable()
+    with ExitStack() as stack:
+        run.observers.message("starting Ray")
+        with import_in_background():
+            stack.enter_context(ray_messages_to(run.paths.ray_messages))
+            before = _failures(run)
+            nodes = stack.enter_context(
+                session_cluster(
+                    address,
+                    run.paths.ray_logs,
+                    failed=lambda: run.gave_up or _failures(run) > before,
+                    lost=run.give_up,
+                )
+            )
+        placement = compute_placement(run.spec.resources, nodes)
+        check_gpu_budget(run.spec.budget, placement)
+        if note := unused_gpus(placement, nodes):
+            run.observers.message(f"GPUs: {note}")
+        if note := unused_nccl(placement):
+            run.observers.message(note)
+        reads_datasets = resolve(run.spec.trainable).reads_datasets
+        if reads_datasets and (problem := no_cpu_for_tasks(placement, nodes)):
+            run.observers.message(f"Ray Data: {problem}")
+        run.observers.concurrency_known(placement.concurrency)
+        yield placement
+
+
+def _failures(run: SweepController) -> int:
+    """Number of attempts that failed, in all sessions."""
+    return sum(bool(a.error) for record in run.records.values() for a in record.attempts)
 
 
 def run_trials(run: SweepController, placement: Placement, between: Callable[[], None]) -> None:
@@ -58,15 +106,18 @@ def _start_workers(run: SweepController, placement: Placement) -> Iterator[Worke
 
     After a session that was not interrupted the next one may take them over.
     """
-    from tuning.controller.ray_tune.cluster import available_nodes, cluster_nodes
-    from tuning.controller.ray_tune.pools import start_pool
-    from tuning.controller.ray_tune.shared import keep_pool, take_pool
+    from trainables.launch.worker_pool import start_pool
+    from tuning.cluster.connection import available_nodes, cluster_nodes
+    from tuning.controller.ray_tune.pools import leave_to_next, worker_needs
 
-    pool, broker = take_pool(run.spec) or start_pool(run.spec, placement, run.paths.ray / "train")
+    spec, folder = run.spec, str(run.paths.ray / "train")
+    sizes, gpus = placement.workers_per_trial, placement.gpus_per_worker
+    kept = take_workers(worker_needs(spec))
+    pool, broker = kept or start_pool(spec, sizes, gpus, folder)
     workers = WorkerManager(run, pool, broker, Capacity(placement, cluster_nodes, available_nodes))
     stay = ExitStack()
     stay.callback(workers.close)
     with afterwards(stay.close):
         yield workers
-        if not run.interrupted and keep_pool(run.spec, workers, pool, broker):
+        if not run.interrupted and leave_to_next(spec, workers):
             stay.pop_all()

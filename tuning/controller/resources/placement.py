@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -12,27 +11,7 @@ from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from search_spaces.spec.layout import LayoutSpec
 from search_spaces.spec.resources import ResourcesSpec
-
-AUTOSCALING = "TUNE_AUTOSCALING"
-"""Variable of a cluster's machines: `{"max_nodes": 8, "cpus": 8, "gpus": 2}`.
-
-Ray does not tell how far its autoscaler goes, and the autoscaler acts only on what waits.
-"""
-
-
-@dataclass(frozen=True)
-class Node:
-    """CPUs and GPUs of one machine, all or those available; Ray's id of it; its address.
-
-    Attributes:
-        started: whether it is there; else the autoscaler starts it when workers wait for it.
-    """
-
-    cpus: float
-    gpus: float
-    id: str = ""
-    address: str = ""
-    started: bool = True
+from tuning.cluster.nodes import Node as Node
 
 
 @dataclass(frozen=True)
@@ -149,24 +128,6 @@ class Placement:
         """The resources of a trial with so many workers, in words."""
         one, held = self.allocation(1), self.allocation(workers)
         return f"{_amount(held.cpus, held.gpus)} ({workers} x {_amount(one.cpus, one.gpus)})"
-
-
-def with_autoscaling(nodes: Sequence[Node], autoscaling: str | None) -> list[Node]:
-    """The machines, and those that the autoscaler may add; `autoscaling` is that variable.
-
-    Raises:
-        UserError: it is not of that form.
-    """
-    if not autoscaling:
-        return list(nodes)
-    try:
-        data = json.loads(autoscaling)
-        new, most = Node(data["cpus"], data["gpus"], started=False), int(data["max_nodes"])
-        there = sum(n.cpus >= new.cpus > 0 and n.gpus >= new.gpus for n in nodes)
-    except (ValueError, TypeError, KeyError):
-        example = '{"max_nodes": 8, "cpus": 8, "gpus": 2}'
-        raise UserError(f"{AUTOSCALING}: must be like {example}, got {autoscaling}") from None
-    return [*nodes, *[new] * (most - there)]
 
 
 def compute_placement(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:

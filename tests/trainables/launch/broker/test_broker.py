@@ -1,11 +1,11 @@
 import asyncio
-import functools
 from pathlib import Path
 
 import pytest
 
 from results.records.machines import Machine
 from results.records.trial import Report
+from tests.trainables.launch.broker.async_test import async_test
 from tests.trainables.local import make_job
 from trainables.job import Answer
 from trainables.launch.broker.broker import Broker
@@ -15,14 +15,6 @@ REPORT = Report(step=1, metrics={"loss": 1.0}, attempt=1, time=0.0)
 DIVERGED = '{"step":1,"metrics":{"loss":NaN},"attempt":1,"time":0.0}'
 A, B, C = (make_job(Path(name)) for name in "abc")
 ALPHA, BETA = Machine(id="a", name="alpha"), Machine(id="b", name="beta")
-
-
-def async_test(test):
-    @functools.wraps(test)
-    def run(**fixtures):
-        asyncio.run(test(**fixtures))
-
-    return run
 
 
 @pytest.fixture
@@ -115,20 +107,15 @@ async def finish(broker, *outcomes):
     return await asyncio.gather(*ranks)
 
 
+@pytest.mark.parametrize(
+    ("fatal", "action"), [(False, LaneAction.RENEW_GROUP), (True, LaneAction.ABORT)]
+)
 @async_test
-async def test_finish_trial_renews_group_after_failure(broker):
+async def test_action_of_a_lane_after_a_failure(broker, fatal, action):
     await broker.submit("lane", A)
-    actions = await finish(broker, RankOutcome(), RankOutcome("ValueError: bad"))
-    assert actions == [LaneAction.RENEW_GROUP] * 2
+    failed = RankOutcome("ValueError: bad", fatal=fatal)
+    assert await finish(broker, RankOutcome(), failed) == [action] * 2
     assert await broker.next_event(A.key) == Failed("rank 1: ValueError: bad")
-
-
-@async_test
-async def test_finish_trial_aborts_lane_after_fatal_failure(broker):
-    await broker.submit("lane", A)
-    fatal = RankOutcome("OutOfMemoryError: x", fatal=True)
-    assert await finish(broker, fatal, RankOutcome()) == [LaneAction.ABORT] * 2
-    assert await broker.next_event(A.key) == Failed("rank 0: OutOfMemoryError: x")
 
 
 @async_test
@@ -258,28 +245,18 @@ async def test_events_carry_how_long_the_attempt_waited(broker):
     assert (await broker.next_event(C.key)).waited >= 0.05, "all of an attempt that never began"
 
 
+@pytest.mark.parametrize("line", [REPORT.model_dump_json(), DIVERGED])
 @async_test
-async def test_report_that_is_sent_again_is_one_report(broker):
+async def test_report_that_is_sent_again_is_one_report(broker, line):
     await broker.submit("lane", A)
-    lost = asyncio.ensure_future(broker.report(A.key, REPORT))
-    assert await broker.next_event(A.key) == Reported(REPORT)
-    await broker.answer(A.key, Answer.PAUSE)
-    assert await lost is Answer.PAUSE
-    assert await broker.report(A.key, REPORT) is Answer.PAUSE
-    await blocks(broker.next_event(A.key))
-
-
-@async_test
-async def test_diverged_report_that_is_sent_again_is_one_report(broker):
-    await broker.submit("lane", A)
-    lost, again = (
-        asyncio.ensure_future(broker.report(A.key, Report.model_validate_json(DIVERGED)))
-        for _ in range(2)
-    )
+    reports = [Report.model_validate_json(line) for _ in range(3)]
+    lost, again = (asyncio.ensure_future(broker.report(A.key, r)) for r in reports[:2])
     await broker.next_event(A.key)
     await blocks(broker.next_event(A.key))
     await broker.answer(A.key, Answer.PAUSE)
     assert (await lost, await again) == (Answer.PAUSE, Answer.PAUSE)
+    assert await broker.report(A.key, reports[2]) is Answer.PAUSE
+    await blocks(broker.next_event(A.key))
 
 
 @async_test

@@ -47,7 +47,8 @@ def lanes(monkeypatch: pytest.MonkeyPatch) -> list[RecordedLane]:
 @pytest.fixture
 def pool(lanes: list[RecordedLane]) -> LanePool:
     """Two lanes of one worker."""
-    broker: Any = SimpleNamespace(answer=SimpleNamespace(remote=lambda *_: None))
+    method = SimpleNamespace(remote=lambda *_: None)
+    broker: Any = SimpleNamespace(answer=method, forget_attempts=method)
     return LanePool(WorkerGroupSpec(1, 1.0, 0.0, 1.0, ""), [1, 1], broker, None, 0)
 
 
@@ -75,7 +76,7 @@ def test_trial_of_another_size_gets_a_new_lane(pool: LanePool, lanes: list[Recor
 def test_idle_lanes_are_handed_over_once_their_trials_have_ended(
     pool: LanePool, lanes: list[RecordedLane], monkeypatch: pytest.MonkeyPatch, settled: bool
 ) -> None:
-    monkeypatch.setattr(lane_pool, "forget_attempts", lambda broker, wait_s: settled)
+    monkeypatch.setattr(lane_pool, "get_or", lambda default, answer: settled)
     pool.start(JOB)
     assert not pool.hand_over()  # a trial runs
     pool.release(JOB.key)

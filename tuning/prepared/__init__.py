@@ -1,1 +1,0 @@
-"""`tune up`: a process that keeps a driver ready for the next `tune run`."""
