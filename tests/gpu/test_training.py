@@ -15,7 +15,6 @@ import torch.distributed as dist
 from results.records.failures import Remedy, classify
 from tests.trainables.local import RecordingChannel, make_job, newest_checkpoint
 from trainables.base import Split
-from trainables.causal_lm import loop
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.trainable import CausalLM
 from trainables.job import Answer
@@ -23,6 +22,7 @@ from trainables.launch.run_trial import run_trial
 from trainables.parallel.ring import ring_attention
 from trainables.runtime.gpu_share import limit_memory
 from trainables.runtime.memory import LeakDetector, measure
+from trainables.training import run
 from trainables.training.gradients import data_parallel
 from trainables.worker import Worker
 
@@ -163,7 +163,7 @@ def test_one_nccl_rank_trains_like_none(
         several: Any = SimpleNamespace(world_size=2, device=worker.device, mesh=worker.mesh)
         return data_parallel(model, several, *settings)
 
-    monkeypatch.setattr(loop, "data_parallel", wrapped)
+    monkeypatch.setattr(run, "data_parallel", wrapped)
     try:
         grouped = train(tmp_path / "grouped", cache, config)
     finally:

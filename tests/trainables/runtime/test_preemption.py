@@ -18,7 +18,7 @@ from tests.trainables.local import (
     run_trial,
     without_timing,
 )
-from trainables.digits import loop
+from trainables.digits.task import DigitsTask
 from trainables.launch.errors import error_line
 from trainables.runtime.preemption import (
     Preempted,
@@ -26,6 +26,7 @@ from trainables.runtime.preemption import (
     install_sigterm_handler_deferred,
     preemption_requested,
 )
+from trainables.training.run import Run
 
 
 @pytest.fixture
@@ -66,14 +67,16 @@ def test_sigterm_at_the_final_report_ends_the_trial(
     assert TrialPaths(tmp_path).checkpoint_steps() == [1]
 
 
-@pytest.mark.parametrize("when", ["make_network", "train_epoch", "score"])
+@pytest.mark.parametrize(
+    ("owner", "phase"), [(DigitsTask, "new_model"), (Run, "advance"), (DigitsTask, "evaluate")]
+)
 def test_sigterm_in_each_phase_resumes_bit_for_bit(
-    tmp_path: Path, when: str, restore_handler: Callable[[], None]
+    tmp_path: Path, owner: type, phase: str, restore_handler: Callable[[], None]
 ) -> None:
     config = EXAMPLES["digits"].config
-    came_to = [] if when == "make_network" else [1]
+    came_to = [] if phase == "new_model" else [1]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(loop, when, told_to_go_in(getattr(loop, when)))
+        patch.setattr(owner, phase, told_to_go_in(getattr(owner, phase)))
         with pytest.raises(Preempted, match=f"left after step {sum(came_to)}"):
             run_trial(tmp_path / "t", "digits", config)
     assert TrialPaths(tmp_path / "t").checkpoint_steps() == came_to
@@ -87,10 +90,10 @@ def test_sigterm_in_each_phase_resumes_bit_for_bit(
 def told_to_go_in(phase: Callable[..., Any]) -> Callable[..., Any]:
     """A phase of training that receives one SIGTERM; a second one would end the process."""
 
-    def told(*args: Any) -> Any:
+    def told(*args: Any, **options: Any) -> Any:
         if not preemption_requested():
             os.kill(os.getpid(), signal.SIGTERM)
-        return phase(*args)
+        return phase(*args, **options)
 
     return told
 
