@@ -74,12 +74,11 @@ def test_sigterm_in_each_phase_resumes_bit_for_bit(
     tmp_path: Path, owner: type, phase: str, restore_handler: Callable[[], None]
 ) -> None:
     config = EXAMPLES["digits"].config
-    came_to = [] if phase == "new_model" else [1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, phase, told_to_go_in(getattr(owner, phase)))
-        with pytest.raises(Preempted, match=f"left after step {sum(came_to)}"):
+        with pytest.raises(Preempted, match="left after step 1"):
             run_trial(tmp_path / "t", "digits", config)
-    assert TrialPaths(tmp_path / "t").checkpoint_steps() == came_to
+    assert TrialPaths(tmp_path / "t").checkpoint_steps() == [1]
     restore_handler()  # the trial resumes elsewhere
     run_trial(tmp_path / "t", "digits", config, attempt=2)
     whole = run_trial(tmp_path / "whole", "digits", config)
