@@ -68,6 +68,7 @@ class StageContext:
         address: of the Ray cluster; None starts one on this machine.
         run_session: runs a session of a sweep.
         notify: shows a line.
+        is_resumed: whether stages that have begun stay, although their code or data have changed.
     """
 
     pipeline: LoadedPipeline
@@ -75,6 +76,7 @@ class StageContext:
     address: str | None = None
     run_session: RunSession = lambda session: session()
     notify: Notify = lambda line: None
+    is_resumed: bool = False
 
     @property
     def records(self) -> Mapping[str, StageRecord]:

@@ -79,6 +79,10 @@ def run_pipeline(file: str | Path, **options: Unpack[PipelineOptions]) -> Pipeli
         UserError: a mistake in the file, or a stage cannot be run.
         StageStopped: a stage was interrupted, or has no result; `resume_pipeline` goes on.
     """
+    return _run(file, options, is_resumed=False)
+
+
+def _run(file: str | Path, options: PipelineOptions, is_resumed: bool) -> PipelinePaths:
     check_cluster_auth(options.get("address"), options.get("insecure", False))
     pipeline, paths = _checked(file, options)
     context = StageContext(
@@ -87,6 +91,7 @@ def run_pipeline(file: str | Path, **options: Unpack[PipelineOptions]) -> Pipeli
         options.get("address"),
         options.get("run_session", lambda session: session()),
         options.get("notify", lambda line: None),
+        is_resumed,
     )
     with acquire_lock(paths.lock) as fence:
         _freeze(pipeline, paths)
@@ -107,6 +112,9 @@ def resume_pipeline(
 ) -> PipelinePaths:
     """Go on with a pipeline, as it was started last: in the stage that was interrupted.
 
+    Stages that have begun stay, also if their code or data have changed since, by an upgrade of
+    this program for instance; unless `overrides` change stages.
+
     Args:
         paths: its folder.
         trust: resume a pipeline that another user made; or a function that is asked.
@@ -117,7 +125,8 @@ def resume_pipeline(
     """
     require_own(paths, trust)
     options["name"], options["storage"] = paths.name, str(paths.root.parent)
-    return run_pipeline(paths.spec, **options)
+    overrides = options.get("overrides", ())
+    return _run(paths.spec, options, all(one.startswith("monitoring.") for one in overrides))
 
 
 def _checked(file: str | Path, options: PipelineOptions) -> tuple[LoadedPipeline, PipelinePaths]:

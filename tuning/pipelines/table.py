@@ -32,11 +32,25 @@ class StageTable:
         self._context, self._pipeline, self._paths = context, context.pipeline, context.paths
         self._keys = stage_keys(self._pipeline, Storage(self._paths.root.parent).cache)
         self.records = read_stages(self._paths)
+        if context.is_resumed:
+            self._keep_begun()
         # confirmations of stages that the file has no longer decide no winner
         for name, record in self.records.stages.items():
             if name not in self._pipeline.stages and CONFIRMS in record.result:
                 self._paths.sweep(record.result[CONFIRMS]).confirmation.unlink(missing_ok=True)
                 self._set_aside(name)
+
+    def _keep_begun(self) -> None:
+        """Give stages that have begun the keys that they have now; those below them follow."""
+        begun = {n: r for n, r in self.records.stages.items() if n in self._keys}
+        changed = [name for name, record in begun.items() if record.key != self._keys[name]]
+        if changed:
+            self._context.notify(
+                f"kept as they have begun: {', '.join(changed)}; their code, or data that they "
+                "read, have changed since; tune run FILE runs them again"
+            )
+        for name in changed:
+            self._save(name, replace(begun[name], key=self._keys[name]))
 
     def is_done(self, name: str) -> bool:
         """Whether the stage is complete; one that was so before a change is taken back."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from results.models.stages import read_stages
+from results.models.stages import read_stages, write_stages
 from results.records.pipeline import PipelinePaths
 from search_spaces.errors import UserError
 from tuning.pipelines.base import StageStopped
@@ -80,6 +81,21 @@ def test_a_stage_that_fails_is_run_again_and_those_before_it_are_not(file: Path)
     (paths.root.parents[1] / "stop").unlink()
     resume_pipeline(paths)
     assert (paths.root.parents[1] / "log").read_text() == "c\nd\n"
+
+
+def test_resume_keeps_stages_that_other_code_began_and_run_does_not(file: Path) -> None:
+    paths, lines = run(file, selection=StageSelection(until="b")), list[str]()
+    assert ran(file) == "ab"
+    for proceed, expected in (
+        (lambda: resume_pipeline(paths, notify=lines.append), "cd"),
+        (lambda: run(file), "abcd"),
+    ):
+        records = read_stages(paths)
+        stages = {n: replace(r, key="0" * 64) for n, r in records.stages.items()}
+        write_stages(paths, replace(records, stages=stages))
+        proceed()
+        assert ran(file) == expected
+    assert "kept as they have begun: a, b" in lines[0]
 
 
 def test_chosen_stages_run_and_need_those_before_them(file: Path) -> None:
