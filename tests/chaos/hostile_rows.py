@@ -194,7 +194,7 @@ HOSTILE_ROWS: dict[str, Row] = {
     "I1": row_of_tests(
         "a sweep of a dead driver, of a live one, or finished, is shown and resumed",
         "tests/cli/look/test_show.py::test_clock_of_a_dead_driver_stands_still",
-        "tests/cli/run/test_resume_amended.py::test_resume_of_a_driven_sweep_says_only_that",
+        "tests/cli/run/test_resume_amended.py::test_resume_does_not_change_a_running_sweep",
         "tests/cli/run/test_resume_amended.py::test_smaller_budget_says_what_it_means",
         "tests/cli/test_summary.py::test_resume_of_a_finished_sweep_takes_no_time",
         "tests/cli/test_summary.py::test_summary_inspects_the_confirmed_winner",
@@ -230,7 +230,6 @@ HOSTILE_ROWS: dict[str, Row] = {
     "K1": row_of_tests(
         "searchers and the journal in Optuna's own conformance tests",
         f"{CONFORMANCE}::TestOurs",
-        f"{CONFORMANCE}::TestOptunas",
         f"{CONFORMANCE}::TestSeveralObjectives",
         f"{CONFORMANCE}::TestOneObjective",
         f"{CONFORMANCE}::TestRelative",
@@ -238,8 +237,8 @@ HOSTILE_ROWS: dict[str, Row] = {
     ),
     "K2": row_of_tests(
         "proposals that repeat, end values, huge values, several objectives",
-        "tests/tuning/search/test_repeated.py::test_mfgp_proposes_each_of_sixteen_values_once",
-        "tests/tuning/search/test_repeated.py::test_random_proposals_of_mfgp_differ",
+        "tests/tuning/search/test_searchers.py::test_mfgp_proposes_each_of_sixteen_values_once",
+        "tests/tuning/search/test_searchers.py::test_random_proposals_of_mfgp_differ",
         "tests/tuning/search/test_optuna_space.py::test_resampled_end_values_have_a_whole_step",
         "tests/tuning/search/test_searchers.py::test_mfgp_avoids_a_region_whose_values_are_huge",
         "tests/tuning/search/test_searchers.py::test_searcher_of_one_metric_refuses_several",

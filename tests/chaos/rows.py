@@ -150,7 +150,6 @@ ROWS = {
     "17": row_of_tests(
         "a poison configuration",
         "tests/ray/test_faults.py::test_repeated_error_ends_the_trial",
-        f"{FAILING}::test_same_error_fails_the_trial_with_one_line",
         f"{FAILING}::test_repeated_loss_at_the_same_step_counts_as_a_bug",
         "tests/cases/test_certain_failures.py::test_mistake_before_the_first_report_is_not_tried_again",
     ),

@@ -73,7 +73,7 @@ def _simulate(config: CausalLMConfig, layout: Layout, rank: int, before: int) ->
         worker = Worker(job, _Silent(), torch.device("cpu"), rank, ranks)
         alone = ranks == 1 or worker.mesh.is_sharded
 
-        def parallel(model: nn.Module, *_: Any) -> nn.Module:
+        def parallel(model: nn.Module, *_: Any, **__: Any) -> nn.Module:
             return model if alone else FakeDataParallel(model)
 
         with fake_tensors(worker.mesh), patch.object(loop, "data_parallel", parallel):

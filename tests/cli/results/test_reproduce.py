@@ -63,7 +63,7 @@ def test_reproduce_compares_the_curves(tune: Tune, sweep: SweepPaths) -> None:
     files = sweep.trial("t0000")
     noted = environment.read(files, 1)
     assert noted is not None
-    assert "digits/loop.py" in noted.source
+    assert "digits/task.py" in noted.source
     assert {"worker.py", "training/run.py"} <= noted.source.keys()
     assert len(noted.data or "") == 64
     assert noted.hardware["workers"] == "1"

@@ -16,6 +16,7 @@ from tests.trainables.parallel.measured import BEFORE, footprint, measured_file
 from tests.trainables.parallel.ranks import LAYOUTS, MODELS, fits
 from tests.trainables.parallel.test_layouts import spawn
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.model.objective import NextTokenLoss
 from trainables.causal_lm.simulation import simulate
 from trainables.parallel.footprint import Traffic, ring
 from trainables.registry import resolve
@@ -120,7 +121,7 @@ def test_activations_are_what_autograd_saves() -> None:
     weights = {p.untyped_storage().data_ptr() for p in model.parameters()}
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         tokens = torch.zeros(16, 65, dtype=torch.int64)
-        loss = simulation.NextTokenLoss(model, config)(tokens)
+        loss = NextTokenLoss(model, config)(tokens)
     kept = sum(size for place, size in saved.items() if place not in weights)
     assert loss.requires_grad
     assert simulate(config, Layout()).activations == pytest.approx(kept, rel=NEAR)

@@ -21,7 +21,7 @@ def test_only_one_module_uses_the_test_split() -> None:
         "trainables/data/splits.py",
         "trainables/data/stage/files.py",
         "trainables/data/stage/prepare.py",
-        "trainables/digits/loop.py",
+        "trainables/digits/task.py",
         "trainables/data/images/sources.py",
         "trainables/sft/task.py",
     }
