@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, TypeVar
 from pydantic import ValidationError
 
 from search_spaces.layout import AXES, Layout
-from search_spaces.spec.command import UserCodeSpec
-from search_spaces.spec.sweep import SweepSpec
 from trainables.client import Client
 from trainables.config import Problem, TrainableConfig
 from trainables.runtime.source import package_root, source_digests

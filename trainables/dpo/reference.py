@@ -18,9 +18,9 @@ import numpy.typing as npt
 import torch
 
 from trainables.base import Split
+from trainables.causal_lm.evaluation import EVAL_BATCH
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import place
-from trainables.causal_lm.task import EVAL_BATCH
 from trainables.common.data_sampler import shares
 from trainables.data.conversations.dataset import Conversations
 from trainables.data.shared_folder import publish

@@ -13,8 +13,9 @@ import torch
 from torch import nn
 
 from trainables.base import Split
+from trainables.causal_lm.evaluation import EVAL_BATCH, spread
 from trainables.causal_lm.model.compilation import may_compile
-from trainables.causal_lm.task import EVAL_BATCH, LanguageTask, spread
+from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
 from trainables.data.conversations.dataset import Conversations, prepare

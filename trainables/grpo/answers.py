@@ -15,9 +15,9 @@ from torch import nn
 from results.storage.atomic import write_atomic
 from search_spaces.errors import UserError
 from trainables.base import Split
+from trainables.causal_lm.evaluation import EVAL_BATCH, spread
 from trainables.causal_lm.model.model import open_tokenizer
 from trainables.causal_lm.model.objective import masked_attention
-from trainables.causal_lm.task import EVAL_BATCH, spread
 from trainables.common.data_sampler import shares
 from trainables.common.text_ends import text_ends
 from trainables.data.conversations.dataset import Conversations

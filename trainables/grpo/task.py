@@ -12,10 +12,11 @@ import torch
 from torch import nn
 
 from trainables.base import Split
+from trainables.causal_lm.evaluation import EVAL_BATCH
 from trainables.causal_lm.model.compilation import may_compile
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import spread_or_place
-from trainables.causal_lm.task import EVAL_BATCH, LanguageTask
+from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.grpo.answers import METRICS, Answers, Question

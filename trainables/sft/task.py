@@ -16,6 +16,7 @@ from torch import nn
 
 from results.storage.atomic import write_atomic
 from trainables.base import Split
+from trainables.causal_lm.evaluation import EVAL_BATCH, spread
 from trainables.causal_lm.model.compilation import may_compile
 from trainables.causal_lm.model.model import open_tokenizer
 from trainables.causal_lm.model.objective import (
@@ -23,7 +24,7 @@ from trainables.causal_lm.model.objective import (
     next_token_loss,
     to_device,
 )
-from trainables.causal_lm.task import EVAL_BATCH, LanguageTask, spread
+from trainables.causal_lm.task import LanguageTask
 from trainables.causal_lm.trained_model import trained_once
 from trainables.client import Rows
 from trainables.common.data_sampler import shares, shares_in_step

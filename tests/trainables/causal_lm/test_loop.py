@@ -14,7 +14,7 @@ from tests.trainables.local import RecordingChannel, newest_checkpoint, run_tria
 from tests.trainables.two_workers import leave_between_reports
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.task import evaluated_rows
+from trainables.causal_lm.evaluation import evaluated_rows
 from trainables.causal_lm.trainable import CausalLM
 from trainables.data.text.dataset import prepare
 from trainables.job import Answer
