@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import sysconfig
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO
@@ -12,12 +11,15 @@ from typing import IO
 PROGRAM = Path(__file__).parents[1]
 """The folder that holds the packages of this program."""
 PACKAGES = frozenset(("search_spaces", "results", "trainables", "tuning"))
-_STANDARD = {sysconfig.get_path("stdlib"), f"{sysconfig.get_path('stdlib')}/lib-dynload"}
 
 
 def standard_library() -> list[str]:
     """The folders of Python's standard library on `sys.path`."""
-    return [folder for folder in dict.fromkeys(sys.path) if folder in _STANDARD]
+    import sysconfig  # slow
+
+    standard = sysconfig.get_path("stdlib")
+    known = {standard, f"{standard}/lib-dynload"}
+    return [folder for folder in dict.fromkeys(sys.path) if folder in known]
 
 
 def module_command(module: str, *arguments: str) -> list[str]:

@@ -6,11 +6,13 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from results.checkpoints.commit import Checkpoint, Manifest
 from results.records.trial import TrialRecord
 from search_spaces.nested import flattened
+
+if TYPE_CHECKING:  # `tune ls` reads stages without what checkpoints need
+    from results.checkpoints.commit import Checkpoint, Manifest
 
 
 @dataclass(frozen=True)
