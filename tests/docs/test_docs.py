@@ -18,7 +18,7 @@ from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.spec.scheduler import SCHEDULERS
 from search_spaces.spec.search import SEARCHERS
 from tests.docs.reference import PAGES as GENERATED
-from tests.docs.reference import on_page
+from tests.docs.reference import page_text
 from tests.trainables.local import RecordingChannel, run_trial
 from trainables.base import Split
 from trainables.job import Answer
@@ -29,7 +29,7 @@ from tuning.cli.app import make_app
 from tuning.controller.preflight.checks import preflight
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXT = {page.relative_to(ROOT).as_posix(): page.read_text(encoding="utf-8") for page in PAGES}
 
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -57,7 +57,7 @@ def block_named(name: str, page: str) -> str:
 
 
 def test_readme_is_short() -> None:
-    assert len(TEXT["README.md"].splitlines()) <= 150
+    assert len(TEXT["README.md"].splitlines()) <= 120
 
 
 @pytest.mark.parametrize("name", sorted(COMMANDS))
@@ -134,7 +134,7 @@ def _anchor(heading: str) -> str:
 
 @pytest.mark.parametrize("page", GENERATED, ids=lambda page: page.stem)
 def test_reference_is_up_to_date(page: Path) -> None:
-    assert on_page(page) == GENERATED[page](), "run: python -m tests.docs.reference"
+    assert page.read_text(encoding="utf-8") == page_text(page), "run: python -m tests.docs.reference"
 
 
 def test_every_trainable_searcher_and_scheduler_is_documented() -> None:
