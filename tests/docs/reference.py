@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -73,11 +74,21 @@ def user_code() -> str:
     return "\n" + "\n\n".join(parts) + "\n\n"
 
 
+def python_names(package: str) -> str:
+    """A directive for each public name of a package; mkdocstrings puts its docstring there."""
+    names = import_module(package).__all__
+    return "\n" + "\n".join(f"::: {package}.{name}\n" for name in names)
+
+
 FOLDER = ROOT / "docs" / "reference"
 PAGES: dict[Path, tuple[str, Callable[[], str]]] = {
     FOLDER / "sweep-file.md": ("Keys of a sweep file", sweep_file),
     FOLDER / "pipeline-file.md": ("Keys of a pipeline", pipeline_file),
     FOLDER / "user-code.md": ("Calls of training code", user_code),
+    **{
+        FOLDER / f"python-{name}.md": (f"Python: {name}", partial(python_names, name))
+        for name in ("tuning", "trainables", "results")
+    },
     **{
         FOLDER / f"{name}.md": (f"Keys of {name}", partial(hyperparameters, name))
         for name in TRAINABLES

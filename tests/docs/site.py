@@ -1,7 +1,7 @@
-"""Hooks of mkdocs.yml: pages from files outside of docs/, so that the site's links need no repository.
+"""Hooks of mkdocs.yml: pages of files outside of docs/, so that links need no repository.
 
-README, CONTRIBUTING and CHANGELOG become pages. A file of the project that a page links to becomes a
-page that shows its text.
+README, CONTRIBUTING and CHANGELOG become pages. Any other file of the project that a page links to
+becomes a page that shows its text.
 """
 
 from __future__ import annotations

@@ -134,7 +134,8 @@ def _anchor(heading: str) -> str:
 
 @pytest.mark.parametrize("page", GENERATED, ids=lambda page: page.stem)
 def test_reference_is_up_to_date(page: Path) -> None:
-    assert page.read_text(encoding="utf-8") == page_text(page), "run: python -m tests.docs.reference"
+    written = page.read_text(encoding="utf-8")
+    assert written == page_text(page), "run: python -m tests.docs.reference"
 
 
 def test_every_trainable_searcher_and_scheduler_is_documented() -> None:
