@@ -53,6 +53,12 @@ def on_page_markdown(markdown: str, page: Page, **_: object) -> str:
     return LINK.sub(moved, markdown)
 
 
+def on_post_page(output: str, page: Page, **_: object) -> str:
+    """Take the script for searching in a page that is a file from the site, not from a server."""
+    script = posixpath.relpath("assets/iframe-worker.js", posixpath.dirname(page.url) or ".")
+    return output.replace("https://unpkg.com/iframe-worker/shim", script)
+
+
 def _in_project(link: str, page: str) -> str | None:
     """The path of a linked file from the project's root, unless docs/ has it."""
     if ":" in link:
