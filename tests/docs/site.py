@@ -21,6 +21,7 @@ PAGES = {
     "CHANGELOG.md": "changelog.md",
 }
 LINK = re.compile(r"(?<=\]\()([^)#\s]+)")
+UNSEARCHED = "---\nsearch: {exclude: true}\n---\n\n"
 LANGUAGES = {".py": "python", ".yaml": "yaml"}
 
 
@@ -73,6 +74,6 @@ def _shown(path: str) -> str:
     at = ROOT / path
     if at.is_dir():
         names = "\n".join(f"- `{f.name}`" for f in sorted(at.iterdir()) if f.is_file())
-        return f"# {path}\n\n{names}\n"
+        return f"{UNSEARCHED}# {path}\n\n{names}\n"
     fence = f"```{LANGUAGES.get(at.suffix, 'text')}\n{at.read_text('utf-8').rstrip()}\n```"
-    return f"# {path}\n\n{fence}\n"
+    return f"{UNSEARCHED}# {path}\n\n{fence}\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from ruamel.yaml import YAML
 
 from results.checkpoints.commit import newest_intact
 from results.trial_paths import TrialPaths
@@ -17,6 +19,7 @@ from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.spec.scheduler import SCHEDULERS
 from search_spaces.spec.search import SEARCHERS
+from search_spaces.spec.sweep import SweepSpec
 from tests.docs.reference import PAGES as GENERATED
 from tests.docs.reference import page_text
 from tests.trainables.local import RecordingChannel, run_trial
@@ -99,6 +102,31 @@ def test_documented_sweep_files_load(where: str, text: str, tmp_path: Path) -> N
             load_sweep(file)
     else:
         load_sweep(file)
+
+
+SPACE = {"x": {"uniform": [0, 1]}}
+BASE = {"name": "base", "trainable": "digits", "metric": "loss", "space": SPACE}
+OTHER = {"trainable", "command", "constraints", "points"}  # a whole file, or of another space
+
+
+def fragments() -> Iterator[tuple[str, dict[str, Any]]]:
+    """Blocks with some keys of a sweep file, as recipes show them."""
+    for where, text in blocks("yaml"):
+        content = YAML(typ="safe").load(text)
+        if content.keys() <= SweepSpec.model_fields.keys() - OTHER:
+            yield where, content
+
+
+@pytest.mark.parametrize(("where", "keys"), [pytest.param(*f, id=f[0]) for f in fragments()])
+def test_documented_keys_load(
+    where: str, keys: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "sweep.yaml"
+    limits = {"scheduler": {"name": "none"}, "budget": {"trials": 4}}
+    file.write_text(json.dumps({**BASE, **limits, **keys}))
+    for name in re.findall(r"\$\{(\w+)\}", file.read_text()):
+        monkeypatch.setenv(name, "https://example.org/hook")
+    load_sweep(file)
 
 
 def test_documented_errors_are_those_of_the_loader(tmp_path: Path) -> None:
