@@ -17,7 +17,6 @@ from trainables.causal_lm.experts import balance_gradient, router_logits
 from trainables.causal_lm.layouts.rules import CUT_BETWEEN_LAYERS
 from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.fast_path import (
-    CAUSAL,
     hidden_states,
     is_fast,
     output_weight,
@@ -31,11 +30,12 @@ from trainables.causal_lm.model.packing import (
 )
 from trainables.data.tensors import to_device as to_device
 from trainables.parallel.context import (
-    CONTEXT,
+    attention_name,
     mean_cross_entropy,
     model_arguments,
     sequence_part,
     split_sequences,
+    use_attention,
 )
 from trainables.parallel.fake_rank import fake_tensors
 from trainables.parallel.fsdp import blocks_of, shard, split_experts
@@ -214,14 +214,14 @@ def step_flops(model: nn.Module, config: CausalLMConfig) -> float | None:
 @contextmanager
 def masked_attention(model: nn.Module) -> Iterator[None]:
     """Give a model an attention that takes masks, of whole sequences, as generation needs it."""
-    hf: Any = model
-    before = hf.config._attn_implementation
-    if before in (CAUSAL, CONTEXT):
-        hf.set_attn_implementation("sdpa")
+    before = attention_name(model)
+    if before:
+        use_attention(model, "sdpa")
     try:
         yield
     finally:
-        hf.set_attn_implementation(before)
+        if before:
+            use_attention(model, before)
 
 
 def next_token_logits(
