@@ -29,7 +29,7 @@ from trainables.launch.ray_train import (
     scaling_config,
     set_environment,
 )
-from trainables.launch.ray_train_loops.callbacks import start_fewer_actors
+from trainables.launch.ray_train_loops.callbacks import NodeWatch, start_fewer_actors
 from trainables.launch.ray_train_loops.forward_reports import ForwardReports, is_last, post_event
 from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
@@ -135,7 +135,7 @@ def _fit(job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker], in_g
         run_config,
         job.paths.ray_train_attempt(job.attempt).name,
         str(job.paths.ray_train),
-        callbacks=[ForwardReports(job, broker, restored)],
+        callbacks=[ForwardReports(job, broker, restored), NodeWatch()],
     )
     try:
         task = {
