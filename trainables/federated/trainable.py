@@ -23,7 +23,7 @@ class Federated(Trainable[FederatedConfig]):
     metric_names = ("train_loss", "clients")
     clock = "round"
     elastic = True
-    implementation = ("trainables.federated.loop",)
+    modules = ("trainables.federated.loop",)
 
     def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """Those of the task, and of a round; see the base class."""

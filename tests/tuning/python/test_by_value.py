@@ -17,6 +17,7 @@ from results.records.spec_file import read_spec
 from search_spaces.errors import UserError
 from trainables.digits.trainable import Digits
 from trainables.registry import resolve
+from tuning.controller.preflight.trainables import code_problems
 from tuning.python.by_value import name_of, store
 
 NOTEBOOK = """
@@ -149,7 +150,7 @@ def test_kind_is_that_of_the_same_code_in_a_script(
     assert resolve(f"{tmp_path}/cells.py:{name}").kind == kind
     stored = resolve(f"{script}:{name}")
     assert stored.kind == kind
-    assert stored.code_problems() == []
+    assert code_problems(stored) == []
 
 
 def test_code_that_cannot_be_pickled_is_refused(tmp_path: Path) -> None:

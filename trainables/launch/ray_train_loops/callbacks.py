@@ -49,10 +49,11 @@ def start_fewer_actors() -> None:
     `ray[default]` would serve it; `FreshWorkerPool` frees the group. The one for data sets is left
     out where there are none.
     """
-    original = DataParallelTrainer._initialize_and_run_controller
+    trainer: Any = DataParallelTrainer
+    original = trainer._initialize_and_run_controller
 
     def run(self: DataParallelTrainer, *, callbacks: list[Any], **settings: Any) -> Any:
         needed = needed_callbacks(callbacks, bool(self.datasets))
         return original(self, callbacks=needed, **settings)
 
-    DataParallelTrainer._initialize_and_run_controller = run  # type: ignore[method-assign]
+    trainer._initialize_and_run_controller = run
