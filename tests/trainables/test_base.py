@@ -4,8 +4,7 @@ from typing import Any
 import pytest
 
 from trainables.base import Split, Trainable
-from trainables.digits.config import DigitsConfig
-from trainables.digits.trainable import Digits
+from trainables.digits.config import Digits, DigitsConfig
 
 OPTIONAL = ("exportable", "export_hf", "examples", "initial", "digest", "recalibrate", "client")
 

@@ -93,7 +93,7 @@ def finish(run: SweepController) -> None:
         job = next_job(run)
         if train(run, job) is Decision.CONTINUE:
             run.on_ended(job.trial_id)
-    run.release()
+    run.lifecycle.release()
 
 
 def run_sweep(root: Path, spec: SweepSpec | None = None) -> SweepController:

@@ -169,14 +169,14 @@ class CommandHandler:
         """Carry out all pending commands now."""
         run = self._run
         for command in pending_commands(run.paths):
-            run.fence.check()  # only the sweep's owner carries out commands
+            run.table.fence.check()  # only the sweep's owner carries out commands
             if command.do == "pause":
                 self._done(command)  # first: it must not pause the session after this one
                 run.interrupt()
             elif command.do == "add":
                 self._add(command)
                 self._done(command)
-            elif run.stop(command.trial):
+            elif run.lifecycle.stop(command.trial):
                 self._done(command)
 
     def _add(self, command: Command) -> None:

@@ -97,7 +97,7 @@ def asked_session(paths: SweepPaths, spec: SweepSpec) -> Iterator[SweepControlle
     with open_sweep(paths, spec) as run:
         yield run
         with run.batched():
-            run.release()
+            run.lifecycle.release()
         _write_results(run)
 
 
@@ -122,9 +122,9 @@ def open_sweep(
     """
     from results.sweep_folder.sweep_folder import SweepFolder
     from tuning.controller.sweep_dir.study import open_study, recover
-    from tuning.controller.sweep_dir.trial_cache import TrialCache
-    from tuning.controller.sweep_dir.warm_start import load_evidence
     from tuning.controller.tracking.sweep_facts import code_commit
+    from tuning.search.trial_cache import TrialCache
+    from tuning.search.warm_start import load_evidence
 
     with SweepFolder(paths).own(spec, code_commit(spec.trainable)) as folder:
         study, messages = open_study(paths, spec)
@@ -208,9 +208,12 @@ def _start(
 
 def _report_changes(run: SweepController) -> None:
     """Notify observers of repairs, and of libraries with another version."""
-    from tuning.controller.sweep_dir.versions import version_changes
+    from results.records.environment import version_changes
+    from trainables.runtime.provenance import library_versions
 
-    changed = [] if run.finished else version_changes(run.paths, run.records)
+    changed = (
+        [] if run.finished else version_changes(run.paths, run.records, dict(library_versions()))
+    )
     for line in [*run.repaired, *changed]:
         run.observers.message(line)
 
@@ -225,7 +228,7 @@ def _end_trials(
     watchdog.progress(math.inf)
     if run.error is not None:
         return []
-    run.release()
+    run.lifecycle.release()
     tracking.closes_soon()
     run.observers.message("writing results")
     return [_write_results(run)]

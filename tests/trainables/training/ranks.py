@@ -18,8 +18,7 @@ import torch.distributed as dist
 
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
-from trainables.digits.config import DigitsConfig
-from trainables.digits.trainable import Digits
+from trainables.digits.config import Digits, DigitsConfig
 from trainables.job import Answer
 from trainables.training.communication import collectives
 from trainables.training.communication.collectives import Traffic

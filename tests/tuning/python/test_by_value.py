@@ -15,7 +15,7 @@ import pytest
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from search_spaces.errors import UserError
-from trainables.digits.trainable import Digits
+from trainables.digits.config import Digits
 from trainables.registry import resolve
 from tuning.controller.preflight.trainables import code_problems
 from tuning.python.by_value import name_of, store
@@ -183,7 +183,7 @@ def test_lambda_is_refused() -> None:
 
 
 def test_names_of_modules_are_used_where_there_are_any() -> None:
-    assert name_of(Digits) == "trainables.digits.trainable:Digits"
+    assert name_of(Digits) == "trainables.digits.config:Digits"
 
     assert name_of(lambda_of_two()) is None
 

@@ -28,7 +28,7 @@ from trainables.causal_lm.model.packing import (
     document_positions,
     packing_of,
 )
-from trainables.data.tensors import to_device as to_device
+from trainables.common.data_sampler import to_device as to_device
 from trainables.parallel.context import (
     attention_name,
     mean_cross_entropy,

@@ -16,8 +16,8 @@ from tests.tuning.sources import sampler_findings, session, sweep, warm_start
 from trainables.job import TrialJob
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.amend import amend_sweep
-from tuning.controller.sweep_dir.warm_start import collect_findings, describe_source
 from tuning.search.schedulers import Decision
+from tuning.search.warm_start import collect_findings, describe_source
 
 SPACE = {"x": {"uniform": [-1.0, 1.0]}, "y": {"uniform": [-1.0, 1.0]}}
 NONE = {"name": "none", "max_t": 2}
