@@ -201,9 +201,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         each = [t.numel() * t.element_size() for t in (*_tensors(args), *_tensors(found))]
         sent = ring(operation, max(each, default=0), ranks)
         if sent.messages:
-            total = self._traffic.setdefault(axis, Traffic())
-            total.bytes += sent.bytes
-            total.messages += sent.messages
+            self._traffic.setdefault(axis, Traffic()).add(sent.bytes, sent.messages)
 
 
 def _axes(mesh: Mesh) -> dict[str, tuple[str, int]]:

@@ -19,7 +19,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import end_attempt, last_activity, new_record
 from tuning.controller.events import Interrupt, SessionStart, SweepEvents
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.watchdog import Watchdog
+from tuning.controller.sweep_dir.watchdog import SessionWatchdog
 from tuning.controller.tracking.monitoring import exporters
 from tuning.controller.tracking.notify import Notifier
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
@@ -55,7 +55,7 @@ def run_session(
 
     with (
         no_core_dumps(),
-        Watchdog(interrupt, paths) as watchdog,
+        SessionWatchdog(interrupt, paths) as watchdog,
         exporters(spec, paths) as monitors,
         open_sweep(paths, spec, [*observers, *monitors], accept_damage, introduction) as run,
     ):
@@ -219,7 +219,7 @@ def _report_changes(run: SweepController) -> None:
 
 
 def _end_trials(
-    run: SweepController, watchdog: Watchdog, tracking: TrackerObserver
+    run: SweepController, watchdog: SessionWatchdog, tracking: TrackerObserver
 ) -> list[Ending]:
     """Record that no trial runs any more, and write the results, which may take any time.
 
@@ -234,7 +234,9 @@ def _end_trials(
     return [_write_results(run)]
 
 
-def _end_session(run: SweepController, watchdog: Watchdog, endings: Sequence[Ending]) -> None:
+def _end_session(
+    run: SweepController, watchdog: SessionWatchdog, endings: Sequence[Ending]
+) -> None:
     """Notify the observers; the delivery to MLflow has a limit of its own."""
     watchdog.progress(math.inf)
     run.observers.session_ended(endings[0] if endings else None)

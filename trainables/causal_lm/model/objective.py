@@ -139,7 +139,7 @@ def _targets(tokens: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor
 _REDUCE: dict[str, Any] = {"none": lambda each: each, "sum": torch.sum, "mean": torch.mean}
 
 
-def place(model: nn.Module, device: torch.device) -> nn.Module:
+def move_model(model: nn.Module, device: torch.device) -> nn.Module:
     """Move a model to a device. On a GPU, its attention needs no mask if it is plainly causal."""
     model.to(device)
     if device.type == "cuda":
@@ -147,14 +147,14 @@ def place(model: nn.Module, device: torch.device) -> nn.Module:
     return model
 
 
-def spread_or_place(
+def shard_or_move(
     model: nn.Module, config: CausalLMConfig, mesh: Mesh, device: torch.device
 ) -> None:
     """Move a model to a device, or, where ranks share it, this rank's part."""
     hf: Any = model
     hf.shares_batch = math.prod(mesh.layout.sizes.values()) > 1
     if not mesh.is_sharded:
-        place(model, device)
+        move_model(model, device)
         return
     check_documents(model, mesh)
     split_sequences(model, mesh)

@@ -157,7 +157,7 @@ def prepare(
         "chat_template": chat.template,
         **({"train_questions": True} if train_questions else {}),
     }
-    build = _Build(config, data, files, chat, settings)
+    build = _RowBuild(config, data, files, chat, settings)
     return Conversations(
         publish_settings(cache, settings, lambda new: build.run(new, encoder), key=key)
     )
@@ -190,7 +190,7 @@ def _open_rows(data: RowsConfig, cache: Path) -> tuple[RowsConfig, list[Path]]:
 
 
 @dataclass(frozen=True)
-class _Build:
+class _RowBuild:
     """Writes the arrays of a configuration."""
 
     config: ConversationSettings
