@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from results.paths import SweepPaths
-from results.records.reports import append_report
 from results.records.trial import Report
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.positions import Source
 from search_spaces.spec.sweep import SweepSpec
+from tests.reports import append_report
 from tests.results.written import write_checkpoint
 from trainables.job import TrialJob
 from tuning.controller.resources.placement import FindAllocation

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from results.records.reports import append_report
 from results.records.trial import Report, read_trials
 from search_spaces.spec.search import SEARCHERS
+from tests.reports import append_report
 from tests.tuning.sources import sampler_findings, session, sweep, warm_start
 from trainables.job import TrialJob
 from tuning.controller.sweep import SweepController
