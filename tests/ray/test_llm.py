@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from results.analysis import confirmation
 from results.checkpoints.commit import newest_intact
+from results.records import environment
 from results.records.trial import read_trial
 from search_spaces.loading.sweep_file import load_sweep
 from tests.ray.conftest import ENV, LONGEST_S, Tune, end
@@ -123,8 +125,17 @@ def test_exports_have_the_losses_of_their_models(swept: Tune) -> None:
     assert losses_in_a_fresh_process(swept, theirs) == pytest.approx(expected, rel=1e-5)
 
 
-def test_best_confirm_uses_the_test_split(swept: Tune) -> None:
-    assert "test split" in swept("best", "llm", "--confirm", "2", "--seeds", "1")
+def test_best_confirm_trains_on_workers_of_the_sweep(swept: Tune) -> None:
+    output = swept("best", "llm", "--confirm", "2", "--seeds", "1")
+    assert "2 of 2, " in output
+    assert "test split" in output
+    paths = swept.paths("llm")
+    made = confirmation.read(paths)
+    assert made is not None
+    for one in made.trials:
+        found = environment.read(paths.retrained(one.trial, made.seeds[0]), 1)
+        assert found is not None
+        assert found.hardware["workers"] == 2
 
 
 def test_trials_share_one_tokenised_cache(swept: Tune) -> None:
