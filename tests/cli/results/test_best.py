@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import pytest
 
+from results.analysis.comparison import compare
 from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement, read, write
 from results.analysis.selection import rank_candidates
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_reports, read_trial
+from results.report.plots.figures import curves
+from results.report.sweep_data import read_sweep_data
+from results.report.sweep_page import winner
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import DIGITS, trained
@@ -128,7 +132,7 @@ def test_confirm_refuses_a_loop_without_a_seed(tune: Tune) -> None:
     )
 
 
-def test_confirmed_winner_comes_first_in_average_and_export(tune: Tune) -> None:
+def test_every_command_names_the_confirmed_winner(tune: Tune) -> None:
     paths = trained(DIGITS)
     spec = read_spec(paths)
     order = [line.record.id for line in rank_candidates(paths, spec, spec.select)]
@@ -141,6 +145,12 @@ def test_confirmed_winner_comes_first_in_average_and_export(tune: Tune) -> None:
     assert _candidates(paths, spec) == [order[-1], *order[:-1]]
     picked = select_model(paths, None, None, "export")
     assert (picked.name, picked.confirmed) == (order[-1], True)
+    assert tune.best("mine")["trial"] == order[-1]
+    assert f"{order[-1]} *" in tune("show", "mine").out
+    assert [s.winner.record.id for s in compare([paths]) if s.winner] == [order[-1]]
+    data = read_sweep_data(paths)
+    assert curves(data).data[-1].name == order[-1]
+    assert winner(data)[0].startswith(f"Winner: {order[-1]}, ")
 
 
 def _candidates(paths: SweepPaths, spec: SweepSpec) -> list[str]:
