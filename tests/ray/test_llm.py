@@ -135,7 +135,7 @@ def test_best_confirm_trains_on_workers_of_the_sweep(swept: Tune) -> None:
     for one in made.trials:
         found = environment.read(paths.retrained(one.trial, made.seeds[0]), 1)
         assert found is not None
-        assert found.hardware["workers"] == 2
+        assert found.hardware["workers"] == "2"
 
 
 def test_trials_share_one_tokenised_cache(swept: Tune) -> None:

@@ -38,10 +38,8 @@ class Progress:
         self._first = self._first or now
         if now - self._printed < self.every_s:
             return
-        self._printed, rest = now, ""
-        if 1 < self.done < self.total:
-            left = (self.total - self.done) * (now - self._first) / (self.done - 1)
-            rest = f", about {_span(left)} left"
+        left = (self.total - self.done) * (now - self._first) / max(1, self.done - 1)
+        self._printed, rest = now, f", about {_span(left)} left" if round(left) > 0 else ""
         self.print_line(f"{self.done} of {self.total}, {_span(now - self._began)}{rest}: {what}")
 
 
