@@ -152,7 +152,7 @@ def test_ui_serves_the_runs_their_comparison_and_curves(swept: Tune, tmp_path: P
     ui = swept.start("ui", "llm", "--port", "0", "--no-browser")
     try:
         runs = ui.stdout.readline().strip()
-        assert runs.startswith("http://127.0.0.1:")
+        assert re.fullmatch(r"http://127.0.0.1:\d+/runs", runs)
         pages = dict(ui.stdout.readline().split() for _ in range(2))
         listed = page_text(runs, ">t0002<", tmp_path)
         page = page_text(pages["comparison"], 'class="trace scatter', tmp_path)
@@ -161,6 +161,8 @@ def test_ui_serves_the_runs_their_comparison_and_curves(swept: Tune, tmp_path: P
         end(ui, 2)
     assert all(f">t{i:04d}<" in listed and f">t{i:04d}<" in page for i in range(3))
     assert "eval_loss" in listed, "a column"
+    assert "MLflow Assistant" not in listed
+    assert "Playground" not in listed, "of GenAI"
     assert "Parallel Coordinates" in page
     first = swept.paths("llm").trial_ids()[0]
     params = read_trial(swept.paths("llm").trial(first)).params
