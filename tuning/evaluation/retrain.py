@@ -74,12 +74,16 @@ class Retrainer:
         )
         run = _run_here(orders, self._spec) if here else self._run_on_cluster(orders)
         progress, problems = Progress(len(left), print_line), []
-        for order, problem in run:
-            name = names[order.job.paths.root]
-            progress.step(f"{name} {'failed' if problem else 'trained'}")
-            if problem:
-                log = order.job.paths.log(order.job.attempt, 0)
-                problems.append(f"{name} could not be trained again: {problem}; log {log}")
+        try:
+            for order, problem in run:
+                name = names[order.job.paths.root]
+                progress.step(f"{name} {'failed' if problem else 'trained'}")
+                if problem:
+                    log = order.job.paths.log(order.job.attempt, 0)
+                    problems.append(f"{name} could not be trained again: {problem}; log {log}")
+        except KeyboardInterrupt:
+            print_line("stopped: the same command goes on with the trainings that are left")
+            raise
         if problems:
             raise UserError(*problems)
 
