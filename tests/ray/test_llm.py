@@ -161,7 +161,7 @@ def test_ui_serves_the_runs_their_comparison_and_curves(swept: Tune, tmp_path: P
         end(ui, 2)
     assert all(f">t{i:04d}<" in listed and f">t{i:04d}<" in page for i in range(3))
     assert "eval_loss" in listed, "a column"
-    assert "MLflow Assistant" not in listed
+    assert "Ask a question" not in listed, "of an open assistant"
     assert "Playground" not in listed, "of GenAI"
     assert "Parallel Coordinates" in page
     first = swept.paths("llm").trial_ids()[0]
