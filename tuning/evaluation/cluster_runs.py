@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -30,7 +30,7 @@ _POLL_S = 0.5
 
 def run_on_cluster(
     paths: SweepPaths, spec: SweepSpec, orders: Sequence[RerunOrder], address: str | None
-) -> Iterator[tuple[RerunOrder, str]]:
+) -> Generator[tuple[RerunOrder, str], None, None]:
     """Run attempts under Ray, each to its end or to the report of its step.
 
     Args:
@@ -89,7 +89,9 @@ def _workers(
 
 def _run(
     pool: WorkerPool, broker: Any, orders: Sequence[RerunOrder], placement: Placement
-) -> Iterator[tuple[RerunOrder, str]]:
+) -> Generator[tuple[RerunOrder, str], None, None]:
+    from trainables.launch.broker.events import Failed, Reported
+
     waiting, running = deque(orders), dict[str, RerunOrder]()
     answers: dict[str, Answer] = {}
     while waiting or running:
@@ -98,10 +100,12 @@ def _run(
             running[order.job.key] = order
             pool.start(order.job)
         for key, event in _exchange(pool, broker, answers, more=bool(waiting)):
-            if _goes_on(event, running[key]):
+            if key not in running:  # its workers died after its last report
+                continue
+            if isinstance(event, Reported) and event.report.step < running[key].until:
                 answers[key] = Answer.CONTINUE
                 continue
-            problem = getattr(event, "reason", "")
+            problem = event.reason if isinstance(event, Failed) else ""
             pool.release(key, unusable=bool(problem))
             yield running.pop(key), problem
 
@@ -135,9 +139,3 @@ def _exchange(
         except ray.exceptions.RayError as e:
             raise UserError(f"Ray ended before the trainings: {pool.broker_error()}") from e
         pool.poll(lambda: more)
-
-
-def _goes_on(event: Event, order: RerunOrder) -> bool:
-    from trainables.launch.broker.events import Reported
-
-    return isinstance(event, Reported) and event.report.step < order.until

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 
 from results.checkpoints.commit import newest_intact
@@ -72,23 +72,25 @@ class Retrainer:
             f"trainings to do: {len(left)}{known}; the sweep took {seconds:.3g} s for as many"
             f"{'' if here else ', on the same number of workers'}"
         )
-        run = _run_here(orders, self._spec) if here else self._run_on_cluster(orders)
+        run = (
+            _run_here(self._spec, orders)
+            if here
+            else run_on_cluster(self._paths, self._spec, orders, self._address)
+        )
         progress, problems = Progress(len(left), print_line), []
         try:
-            for order, problem in run:
-                name = names[order.job.paths.root]
-                progress.step(f"{name} {'failed' if problem else 'trained'}")
-                if problem:
-                    log = order.job.paths.log(order.job.attempt, 0)
-                    problems.append(f"{name} could not be trained again: {problem}; log {log}")
+            with closing(run):
+                for order, problem in run:
+                    name = names[order.job.paths.root]
+                    progress.step(f"{name} {'failed' if problem else 'trained'}")
+                    if problem:
+                        log = order.job.paths.log(order.job.attempt, 0)
+                        problems.append(f"{name} could not be trained again: {problem}; log {log}")
         except KeyboardInterrupt:
             print_line("stopped: the same command goes on with the trainings that are left")
             raise
         if problems:
             raise UserError(*problems)
-
-    def _run_on_cluster(self, orders: Sequence[RerunOrder]) -> Iterator[tuple[RerunOrder, str]]:
-        return run_on_cluster(self._paths, self._spec, orders, self._address)
 
     def _files(self, training: Retraining) -> TrialPaths:
         return self._paths.retrained(training.record.id, training.seed)
@@ -131,7 +133,9 @@ class Retrainer:
         return score(found.folder)
 
 
-def _run_here(orders: Sequence[RerunOrder], spec: SweepSpec) -> Iterator[tuple[RerunOrder, str]]:
+def _run_here(
+    spec: SweepSpec, orders: Sequence[RerunOrder]
+) -> Generator[tuple[RerunOrder, str], None, None]:
     """Train one after another in this process; an error of the training code is raised as it is."""
     for order in orders:
         job = order.job
