@@ -21,8 +21,8 @@ from tuning.evaluation.load_model import config_of
 from tuning.evaluation.progress import PrintLine, Progress
 from tuning.evaluation.scoring import make_test_scorer
 
-_SHORT_S = 20.0
-"""Less than Ray needs to start and to import what trains, on few cores."""
+_SHORT_S = 60.0
+"""Side by side on two cores these take half as long, and Ray needs about as much to start."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Retrainer:
     """Trains and evaluates trials of a sweep once more.
 
     They train on workers like those of the sweep, as many trials side by side as fit the cluster.
-    Trials of one worker without a GPU that take a few seconds together train in this process.
+    Trials of one worker without a GPU that took a minute together train in this process.
 
     Attributes:
         can_evaluate: whether models can be evaluated on the test split.
