@@ -61,7 +61,7 @@ def curves(data: SweepData) -> go.Figure:
         of = [e.record.id for e in shown if e.record.state is state]
         if of:
             _add_curves(figure, [(t, data.curves[t]) for t in of], state.value, colour)
-    if data.selection and (curve := data.curves[winner := data.selection.line.record.id]):
+    if data.selection and (curve := data.curves.get(winner := data.selection.line.record.id)):
         xs, ys = zip(*thinned(curve), strict=True)
         line = {"color": BEST, "width": 3}
         figure.add_scatter(x=xs, y=ys, mode="lines", name=winner, line=line)
