@@ -53,7 +53,7 @@ def _report_sweep(paths: SweepPaths, target: Path) -> None:
     from tuning.watch.sweep_metadata import with_search
 
     data = with_importances(with_search(read_sweep_data(paths), paths))
-    write_page(target, lambda target: write_report(data, target))
+    write_page(target, lambda target: write_report(paths, data, target))
 
 
 def _report_pipeline(paths: PipelinePaths, html: Path | None, accept_damage: bool) -> None:

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import plotly
-from jinja2 import Environment, PackageLoader
 from plotly.offline import get_plotlyjs
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,7 +26,9 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from results.report.page import asset
+from results.records.trial import read_trial
+from results.report.page import SWEEP_SCRIPTS, asset, render, script_json
+from results.report.trial_details import trial_details
 from results.sweep_folder.folder import find_trial
 from search_spaces.errors import UserError
 from tuning.watch.live.actions import ACTIONS
@@ -38,6 +40,8 @@ _TAIL = 2**17
 """Bytes of a log that a page begins with."""
 _MAX_BODY = 2**16
 _DAY_S = 86400
+_NEW = {"Cache-Control": "no-store"}
+_PLOTLY = f"plotly-{plotly.__version__}.js"
 
 
 def make_app(
@@ -57,6 +61,7 @@ def make_app(
             Route("/static/{name}", _static),
             Route("/events/{name:path}", pages.events),
             Route("/logs/{trial}/{name:path}", pages.logs),
+            Route("/trials/{trial}/{name:path}", pages.trial),
             Route("/do/{action}/{name:path}", pages.change, methods=["POST"]),
             Route("/sweeps/{name:path}", pages.sweep),
         ],
@@ -81,11 +86,19 @@ class _Pages:
     async def sweep(self, request: Request) -> Response:
         """The page of a sweep; its content comes as events."""
         name = self._feed(request)[0]
-        return _page(name, name=name, address=quote(name), token=self._token)
+        given = {"scripts": (*SWEEP_SCRIPTS, "live.js"), "state": "reading the records …"}
+        return _page(name, address=quote(name), token=self._token, home="/", **given)
 
     async def events(self, request: Request) -> Response:
         """The parts of the page, as they change."""
         return _stream(self._feed(request)[1].stream())
+
+    async def trial(self, request: Request) -> Response:
+        """What the page of a trial shows beside its row."""
+        paths = self._feed(request)[1].source.paths
+        record = read_trial(find_trial(paths, request.path_params["trial"]))
+        found = await asyncio.to_thread(trial_details, paths, record)
+        return Response(script_json(found), media_type="application/json", headers=_NEW)
 
     async def logs(self, request: Request) -> Response:
         """The end of a trial's logs, then its new lines."""
@@ -138,16 +151,13 @@ async def _log_events(tail: LogTail) -> AsyncIterator[str]:
 
 
 def _stream(events: AsyncIterator[str]) -> Response:
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    headers = {**_NEW, "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
-def _page(title: str, **given: object) -> Response:
-    environment = Environment(loader=PackageLoader("tuning.watch.live", "."), autoescape=True)
-    html = environment.get_template("live.html").render(
-        title=title, plotly=plotly.__version__, **given
-    )
-    return HTMLResponse(html, headers={"Cache-Control": "no-store"})
+def _page(title: str, **given: Any) -> Response:
+    html = render(title=title, static=True, plotly_src=f"/static/{_PLOTLY}", **given)
+    return HTMLResponse(html, headers=_NEW)
 
 
 async def _static(request: Request) -> Response:
@@ -163,14 +173,9 @@ async def _static(request: Request) -> Response:
 
 @cache
 def _contents() -> dict[str, str]:
-    own = files("tuning.watch.live")
-    return {
-        f"plotly-{plotly.__version__}.js": get_plotlyjs(),
-        "page.css": asset("page.css"),
-        "page.js": asset("page.js"),
-        "live.css": (own / "live.css").read_text(encoding="utf-8"),
-        "live.js": (own / "live.js").read_text(encoding="utf-8"),
-    }
+    live = (files("tuning.watch.live") / "live.js").read_text(encoding="utf-8")
+    shared = {name: asset(name) for name in ("page.css", *SWEEP_SCRIPTS)}
+    return {_PLOTLY: get_plotlyjs(), "live.js": live, **shared}
 
 
 async def _explain(request: Request, error: Exception) -> Response:
