@@ -135,6 +135,8 @@ class Storage:
     """Folder that tells Prometheus (`file_sd`) the address of each driver with an exporter."""
     probes = below(".probes")
     """Folder of the fastest layouts that `tune probe` has found."""
+    index = below("index.html")
+    """`index.html`: the default path of the home page of all sweeps."""
     cache = below("cache")
     """Tokenised data, keyed by content and settings."""
 

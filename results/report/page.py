@@ -21,7 +21,7 @@ from results.storage.atomic import write_atomic
 Message = tuple[str, dict[str, Any] | list[dict[str, Any]]]
 """A part of a page, by its kind: `head`, `trials`, `section` or `details`; JSON for page.js."""
 SWEEP_SCRIPTS = ("page.js", "table.js", "charts.js", "trials.js")
-_TABLE_SCRIPTS = ("page.js", "table.js")
+TABLE_SCRIPTS = ("page.js", "table.js")
 
 
 @dataclass(frozen=True)
@@ -83,6 +83,7 @@ def write_page(
     *,
     winner: Sequence[str] = (),
     state: str = "",
+    home: str = "",
     of_sweep: bool = False,
     plotly: bool = True,
 ) -> None:
@@ -92,15 +93,17 @@ def write_page(
         target: the file.
         title, state, lead, winner: text at the top.
         messages: what it shows below.
+        home: address of the page of all sweeps, if there is one.
         of_sweep: has trials, with charts and a page for each.
         plotly: contains plotly's code, for the plots.
     """
-    scripts = SWEEP_SCRIPTS if of_sweep else _TABLE_SCRIPTS
+    scripts = SWEEP_SCRIPTS if of_sweep else TABLE_SCRIPTS
     html = render(
         title=title,
         lead=lead,
         winner=winner,
         state=state,
+        home=home,
         messages=messages,
         plotly=Markup(get_plotlyjs()) if plotly else "",
         style=Markup(asset("page.css")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -43,6 +44,7 @@ _MAX_EVENTS = 100
 
 def write_report(paths: SweepPaths, data: SweepData, target: Path) -> None:
     """Write the report of a sweep."""
+    index = paths.storage.index
     write_page(
         target,
         data.spec.name,
@@ -55,6 +57,7 @@ def write_report(paths: SweepPaths, data: SweepData, target: Path) -> None:
         ],
         winner=winner(data),
         state=state(data),
+        home=os.path.relpath(index, target.parent) if index.is_file() else "",
         of_sweep=True,
     )
 

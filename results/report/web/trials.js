@@ -53,6 +53,8 @@ HANDLERS.head = head => {
   get("winner").hidden = !head.winner.length;
   get("state").textContent = head.state;
   get("state").className = head.driver ? "runs" : head.finished ? "finished" : "";
+  if (!get("about").contains(document.activeElement))
+    get("about").replaceChildren(notes({id: "", state: "", note: head.note, tags: head.tags}) || "");
   note("head");
   if (sweep.trials.size) showAll();
 };

@@ -26,8 +26,17 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
+from results.paths import SweepPaths
 from results.records.trial import read_trial
-from results.report.page import SWEEP_SCRIPTS, asset, render, script_json
+from results.report.home_page import SweepRows
+from results.report.page import (
+    SWEEP_SCRIPTS,
+    TABLE_SCRIPTS,
+    asset,
+    render,
+    script_json,
+    section_messages,
+)
 from results.report.trial_details import trial_details
 from results.sweep_folder.folder import find_trial
 from search_spaces.errors import UserError
@@ -74,20 +83,23 @@ class _Pages:
     def __init__(self, find: Callable[[], Mapping[str, RecordSource]], token: str) -> None:
         self._find, self._token = find, token
         self._feeds: dict[str, Feed] = {}
+        self._rows = SweepRows()
 
     async def index(self, request: Request) -> Response:
-        """The sweeps as links; that of the only one."""
-        names = list(await asyncio.to_thread(self._find))
-        if len(names) == 1:
-            return RedirectResponse(f"/sweeps/{quote(names[0])}")
-        links = [(name, f"/sweeps/{quote(name)}") for name in names]
-        return _page("sweeps", links=links)
+        """The table of the sweeps; the page of the only one."""
+        sources = await asyncio.to_thread(self._find)
+        if len(sources) == 1:
+            return RedirectResponse(_address(next(iter(sources))))
+        found = {name: source.paths for name, source in sources.items()}
+        table = await asyncio.to_thread(self._rows.section, found, _address)
+        return _page("Sweeps", messages=section_messages([table]), scripts=TABLE_SCRIPTS)
 
     async def sweep(self, request: Request) -> Response:
         """The page of a sweep; its content comes as events."""
         name = self._feed(request)[0]
         given = {"scripts": (*SWEEP_SCRIPTS, "live.js"), "state": "reading the records …"}
-        return _page(name, address=quote(name), token=self._token, home="/", **given)
+        home = "/" if len(await asyncio.to_thread(self._find)) > 1 else ""
+        return _page(name, address=quote(name), token=self._token, home=home, **given)
 
     async def events(self, request: Request) -> Response:
         """The parts of the page, as they change."""
@@ -126,6 +138,10 @@ class _Pages:
                 raise HTTPException(404, f"no sweep {name}")
             self._feeds[name] = Feed(source)
         return name, self._feeds[name]
+
+
+def _address(name: str, paths: SweepPaths | None = None) -> str:
+    return f"/sweeps/{quote(name)}"
 
 
 async def _asked(request: Request) -> dict[str, str]:

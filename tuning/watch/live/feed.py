@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from results.analysis.selection import Trial
 from results.paths import SweepPaths
+from results.records.notes import read_notes
 from results.records.spec_file import read_spec
 from results.records.trial import Report, TrialRecord
 from results.report.page import section_messages, unit_for
@@ -95,6 +96,7 @@ class Snapshot:
         changed = self._read()
         driver = self._source.driver()
         changed |= driver != self._driver or self._data is None
+        changed |= self._data is not None and read_notes(self._source.paths) != self._data.notes
         self._driver = driver
         due = driver is not None and time.monotonic() > self._drawn + _REDRAW_S
         if changed or due or driver is not None:
