@@ -190,11 +190,10 @@ function linked(cell) {
 }
 
 function sparkline(values) {
-  const [low, high] = [Math.min(...values), Math.max(...values)], svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
+  const [low, high] = [Math.min(...values), Math.max(...values)];
   const at = (v, i) => `${(98 * i / Math.max(1, values.length - 1) + 1).toFixed(1)},${(high > low ? 18 - 16 * (v - low) / (high - low) : 10).toFixed(1)}`;
-  svg.innerHTML = "<polyline fill='none' stroke='currentColor' stroke-width='1.5'></polyline>";
-  svg.firstChild.setAttribute("points", values.map(at).join(" "));
-  for (const [name, value] of [["viewBox", "0 0 100 20"], ["class", "spark"], ["role", "img"], ["aria-label", `best value so far: ${short(values[0])} to ${short(values.at(-1))}`]])
-    svg.setAttribute(name, value);
-  return svg;
+  const drawn = make("span", {innerHTML: "<svg class='spark' role='img' viewBox='0 0 100 20'><polyline fill='none' stroke='currentColor' stroke-width='1.5'></polyline></svg>"});
+  drawn.firstChild.setAttribute("aria-label", `best value so far: ${short(values[0])} to ${short(values.at(-1))}`);
+  drawn.querySelector("polyline").setAttribute("points", values.map(at).join(" "));
+  return drawn;
 }

@@ -6,12 +6,14 @@ from results.paths import Storage
 from results.report.home_page import write_home
 from results.report.sweep_data import read_sweep_data
 from results.report.sweep_page import write_report
+from results.sweep_folder.folder import SweepState, write_state
 from tests.results.report.conftest import written
 from tests.results.report.messages import messages
 
 
 def test_home_lists_every_sweep(tmp_path: Path) -> None:
     paths = written(tmp_path / "first", trials=6)
+    write_state(paths, SweepState("key", (1.0,), (2.0,)))
     write_report(paths, read_sweep_data(paths), paths.report)
     written(tmp_path / "other", trials=4)
     (tmp_path / "other" / "trials" / "t0001" / "trial.json").write_text("{")
