@@ -20,7 +20,7 @@ from results.storage.atomic import write_atomic
 
 Message = tuple[str, dict[str, Any] | list[dict[str, Any]]]
 """A part of a page, by its kind: `head`, `trials`, `section` or `details`; JSON for page.js."""
-SWEEP_SCRIPTS = ("page.js", "table.js", "charts.js", "trials.js")
+SWEEP_SCRIPTS = ("page.js", "table.js", "charts.js", "linked.js", "trials.js")
 TABLE_SCRIPTS = ("page.js", "table.js")
 
 

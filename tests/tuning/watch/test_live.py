@@ -126,7 +126,7 @@ def test_nothing_is_shown_without_the_token(page: Page) -> None:
 def test_page_loads_nothing_from_elsewhere(page: Page) -> None:
     _, headers, html = page.see("/sweeps/s")
     addresses = re.findall(r'(?:src|href)="(.*?)"', html)
-    assert len(addresses) == 8
+    assert len(addresses) == 9
     for address in addresses:
         assert address == "data:," or page.see(address)[0] == 200
     assert "connect-src 'self'" in headers["Content-Security-Policy"]
