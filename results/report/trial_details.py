@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator
@@ -36,8 +37,9 @@ def trial_details(paths: SweepPaths, record: TrialRecord, *, full: bool = True) 
     files = paths.trial(record.id)
     steps = files.checkpoint_steps()
     fixed = {k: v for k, v in flattened(record.config).items() if k not in record.params}
+    config = redacted({**fixed, **flattened(record.adjusted)})
     return {
-        "config": redacted({**fixed, **flattened(record.adjusted)}),
+        "config": json.loads(json.dumps(config, default=str), parse_constant=str),
         "adjusted": list(flattened(record.adjusted)),
         "attempts": [_attempt(attempt) for attempt in record.attempts],
         "checkpoints": f"steps {', '.join(map(str, steps))}" if steps else "",

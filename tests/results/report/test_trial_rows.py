@@ -50,7 +50,7 @@ def test_details_have_usage_and_the_end_of_the_log(paths: SweepPaths, data: Swee
     found = trial_details(paths, record)
     assert found["usage"] == {"cpu percent": {"0": [(2.0,), (50.0,)]}}
     assert (found["log"][-1], len(found["log"])) == ("rank 0: line 49", 30)
-    config = {"epochs": 9, "api_key": "sk-123456789012345678901234567890"}
+    config = {"epochs": 9, "cap": math.inf, "api_key": "sk-123456789012345678901234567890"}
     told = str(trial_details(paths, record.model_copy(update={"config": config}))["config"])
-    assert "'epochs': 9" in told
+    assert "'epochs': 9, 'cap': 'Infinity'" in told
     assert "sk-1234" not in told
