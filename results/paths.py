@@ -36,6 +36,8 @@ class SweepPaths:
     """The Optuna study's journal."""
     record_log = below("records.jsonl")
     """`records.jsonl`: a line for every write of a record, so that an older one is noticed."""
+    notes = below("notes.jsonl")
+    """`notes.jsonl`: what people wrote about the sweep and its trials."""
     lock = below("owner.lock")
     """`owner.lock`: the driver that owns the sweep now."""
     state = below("state.json")
@@ -133,6 +135,8 @@ class Storage:
     """Folder that tells Prometheus (`file_sd`) the address of each driver with an exporter."""
     probes = below(".probes")
     """Folder of the fastest layouts that `tune probe` has found."""
+    index = below("index.html")
+    """`index.html`: the default path of the home page of all sweeps."""
     cache = below("cache")
     """Tokenised data, keyed by content and settings."""
 

@@ -13,7 +13,7 @@ PACKAGES = ("search_spaces", "results", "trainables", "tuning")
 
 def test_every_package_is_installed() -> None:
     told = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
-    kinds = ("*.py", "*.yaml")  # a folder may have data alone
+    kinds = ("*.py", "*.yaml", "*.js")  # a folder may have data alone
     files = [file for p in PACKAGES for kind in kinds for file in (ROOT / p).rglob(kind)]
     folders = {folder for file in files for folder in file.relative_to(ROOT).parents}
     there = {".".join(folder.parts) for folder in folders if folder.parts}

@@ -62,7 +62,9 @@ def compare(sweeps: Sequence[SweepPaths]) -> list[SweepSummary]:
     """
     names = [paths.name for paths in sweeps]
     duplicates = {name for name in names if names.count(name) > 1}
-    summaries = [_read(p, str(p.root) if p.name in duplicates else p.name) for p in sweeps]
+    summaries = [
+        summarize_sweep(p, str(p.root) if p.name in duplicates else p.name) for p in sweeps
+    ]
     first = summaries[0].spec
     for other in (s.spec for s in summaries[1:]):
         if other.objectives != first.objectives:
@@ -92,7 +94,12 @@ def differences(summaries: Sequence[SweepSummary]) -> dict[str, list[Any]]:
     return {key: given for key, given in values.items() if any(v != given[0] for v in given)}
 
 
-def _read(paths: SweepPaths, name: str) -> SweepSummary:
+def summarize_sweep(paths: SweepPaths, name: str) -> SweepSummary:
+    """Read one sweep.
+
+    Raises:
+        UserError: the folder is not a sweep, or a record in it is damaged.
+    """
     spec = read_spec(paths)
     trials = list(read_trials_with_reports(paths))
     reports = [report for _, of_trial in trials for report in of_trial]

@@ -10,7 +10,14 @@ from pathlib import Path
 import plotly.graph_objects as go
 
 from results.analysis.comparison import SweepSummary, differences, equal_costs, goal
-from results.report.page import PageSection, TimeUnit, number, unit_for, write_page
+from results.report.page import (
+    PageSection,
+    TimeUnit,
+    number,
+    section_messages,
+    unit_for,
+    write_page,
+)
 from results.report.plots.axes import text
 from results.report.plots.colours import SWEEPS
 from results.report.plots.figures import blank
@@ -31,7 +38,7 @@ def write_comparison(summaries: Sequence[SweepSummary], target: Path) -> None:
         PageSection("Differences of the sweep files", header=["key", *names], rows=differing),
     ]
     lead = [f"{goal(spec)}; cost in worker-{_unit(summaries).name} of all attempts"]
-    write_page(target, " / ".join(names), lead, [], [s for s in sections if s.plot or s.rows])
+    write_page(target, " / ".join(names), lead, section_messages(sections))
 
 
 def table(summaries: Sequence[SweepSummary]) -> tuple[list[str], list[list[str]]]:

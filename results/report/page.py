@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import plotly.graph_objects as go
 from jinja2 import Environment, PackageLoader, Template
@@ -17,19 +18,29 @@ from plotly.offline import get_plotlyjs
 
 from results.storage.atomic import write_atomic
 
+Message = tuple[str, dict[str, Any] | list[dict[str, Any]]]
+"""A part of a page, by its kind: `head`, `trials`, `section` or `details`; JSON for page.js."""
+SWEEP_SCRIPTS = ("page.js", "table.js", "charts.js", "linked.js", "trials.js")
+TABLE_SCRIPTS = ("page.js", "table.js")
+
 
 @dataclass(frozen=True)
 class PageSection:
     """A part of the page: a title, and optionally lines of text, a plot and a table.
 
-    Cells and lines are plain text; the template escapes them.
+    Cells and lines are plain text; a cell may be `{"text": …, "href": …}` or `{"spark": [values]}`.
+
+    Attributes:
+        plot: a figure, or markup that escapes what users gave.
+        place: orders sections, those of charts.js included.
     """
 
     title: str
     text: Sequence[str] = ()
     plot: go.Figure | Markup | None = None
     header: Sequence[str] = ()
-    rows: Sequence[Sequence[str]] = field(default_factory=list)
+    rows: Sequence[Sequence[object]] = field(default_factory=list)
+    place: float = 100
 
     @property
     def has_content(self) -> bool:
@@ -41,59 +52,88 @@ class PageSection:
         """Identifies it on its page."""
         return re.sub(r"\W+", "-", self.title.lower()).strip("-")
 
+    def message(self, order: int) -> dict[str, Any]:
+        """The section for page.js; `order` is among sections of one place."""
+        figure = str(self.plot.to_json()) if isinstance(self.plot, go.Figure) else "null"
+        return {
+            "key": self.key,
+            "place": self.place + order / 1000,
+            "title": self.title,
+            "text": list(self.text),
+            "header": list(self.header),
+            "rows": [list(row) for row in self.rows],
+            "figure": json.loads(figure),
+            "html": self.plot if isinstance(self.plot, Markup) else "",
+            "wide": bool(self.rows) or isinstance(self.plot, Markup),
+        }
+
+
+def section_messages(sections: Iterable[PageSection]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """A message for each section that has something to show."""
+    for order, section in enumerate(sections):
+        if section.has_content:
+            yield "section", section.message(order)
+
 
 def write_page(
     target: Path,
     title: str,
     lead: Sequence[str],
-    winner: Sequence[str],
-    sections: Sequence[PageSection],
+    messages: Iterable[Message],
     *,
+    winner: Sequence[str] = (),
+    state: str = "",
+    home: str = "",
+    of_sweep: bool = False,
     plotly: bool = True,
 ) -> None:
     """Write a page atomically; it loads nothing.
 
     Args:
         target: the file.
-        title, lead, winner, sections: what it shows, from top to bottom.
+        title, state, lead, winner: text at the top.
+        messages: what it shows below.
+        home: address of the page of all sweeps, if there is one.
+        of_sweep: has trials, with charts and a page for each.
         plotly: contains plotly's code, for the plots.
     """
-    html = template("page.html").render(
+    scripts = SWEEP_SCRIPTS if of_sweep else TABLE_SCRIPTS
+    html = render(
         title=title,
         lead=lead,
         winner=winner,
-        sections=sections,
+        state=state,
+        home=home,
+        messages=messages,
         plotly=Markup(get_plotlyjs()) if plotly else "",
         style=Markup(asset("page.css")),
-        script=Markup(asset("page.js")),
-        plot=_plot,
+        script=Markup("\n".join(asset(name) for name in scripts)),
     )
     write_atomic(target, html.encode())
 
 
+def render(*, messages: Iterable[Message] = (), **given: object) -> str:
+    """The HTML of a page; `given` are the variables of page.html, which it escapes."""
+    texts = [(kind, script_json(data)) for kind, data in messages]
+    return template("page.html").render(messages=texts, **given)
+
+
 def template(name: str) -> Template:
     """A template of this package; it escapes what it is given."""
-    return Environment(loader=PackageLoader("results.report", "."), autoescape=True).get_template(
-        name
-    )
+    loader = PackageLoader("results.report", "web")
+    return Environment(loader=loader, autoescape=True).get_template(name)
 
 
 @cache
 def asset(name: str) -> str:
     """A style sheet or script that pages share."""
-    return (files("results.report") / name).read_text(encoding="utf-8")
+    return (files("results.report") / "web" / name).read_text(encoding="utf-8")
 
 
-def figure_json(figure: go.Figure) -> str:
-    """A figure for `drawIn` of page.js; also as the content of a script element."""
-    return str(figure.to_json()).replace("<", "\\u003c")
-
-
-def _plot(drawn: go.Figure | Markup) -> Markup:
-    if isinstance(drawn, Markup):
-        return drawn
-    data = f'<script type="application/json">{figure_json(drawn)}</script>'
-    return Markup(f'<div class="wide"><div class="plot">{data}</div></div>')
+def script_json(data: object) -> Markup:
+    """JSON as the content of a script element."""
+    text = json.dumps(data, separators=(",", ":"), ensure_ascii=False, default=str)
+    return Markup(text.replace("<", "\\u003c"))
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,14 @@ from urllib.parse import quote
 
 from markupsafe import Markup
 
-from results.report.page import PageSection, number, template, unit_for, write_page
+from results.report.page import (
+    PageSection,
+    number,
+    section_messages,
+    template,
+    unit_for,
+    write_page,
+)
 from results.report.pipeline_data import PipelineData
 
 _ROWS = 5
@@ -42,7 +49,7 @@ def write_pipeline_report(data: PipelineData, target: Path) -> None:
     whole = f"; {unit.format(seconds)} {unit.name} in all" if seconds else ""
     lead.append(f"{done} of {len(data.stages)} stages complete{whole}")
     sections = [PageSection("Stages", plot=_graph(data, target)), _table(data)]
-    write_page(target, data.name, lead, [], sections, plotly=False)
+    write_page(target, data.name, lead, section_messages(sections), plotly=False)
 
 
 _HEADER = ("stage", "kind", "state", "time", "CPU-hours", "GPU-hours", "cost", "trials", "metric")

@@ -16,6 +16,7 @@ from results.analysis.selection import Selection, Trial, select_winner, selectio
 from results.paths import SweepPaths
 from results.records import environment
 from results.records.environment import Environment
+from results.records.notes import Note, read_notes
 from results.records.spec_file import read_spec
 from results.records.trial import read_trials_with_reports
 from results.records.worker_samples import phase_seconds
@@ -62,6 +63,8 @@ class SweepData:
         searcher: name of the one that `auto` chose, from the caller; else that of the sweep file.
         commit: of the code at the newest session, from the caller; empty if it is not known.
         sessions: when each began, in Unix seconds, from the caller.
+        ended: why the sweep ended, from the caller; empty if it has not, or it is not known.
+        notes: what people wrote, by trial; see `read_notes`.
         others: for each further objective, the sweep as if that were the only one.
         is_one_of_several: whether this is the view of one objective of several.
     """
@@ -79,6 +82,8 @@ class SweepData:
     searcher: str = ""
     commit: str = ""
     sessions: tuple[float, ...] = ()
+    ended: str = ""
+    notes: dict[str, Note] = field(default_factory=dict)
     others: list[SweepData] = field(default_factory=list)
     is_one_of_several: bool = False
 
@@ -86,6 +91,12 @@ class SweepData:
     def objectives(self) -> list[SweepData]:
         """The view of each objective, in the order of the sweep file."""
         return [self, *self.others]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the sweep has ended, or has as many finished trials as its budget."""
+        done, most = sum(e.record.state.finished for e in self.summaries), self.spec.budget.trials
+        return bool(self.ended) or (most is not None and done >= most)
 
     @property
     def ranked(self) -> list[TrialSummary]:
@@ -142,6 +153,7 @@ def assemble(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> Swe
         trials=trials,
         environments=environment.read_some(paths, [record for record, _ in trials]),
         is_one_of_several=several,
+        notes=read_notes(paths),
         others=[
             replace(_for_objective(spec, trials, name, mode), selection=selection)
             for name, mode in objectives.items()

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from results.analysis.cost import cost_shares, total_cost
+from results.analysis.cost import cost_shares
 from results.analysis.leaderboard import TrialSummary
 from results.analysis.numbers import MAX_COMPARED
+from results.paths import SweepPaths
+from results.records.notes import Note
 from results.records.trial import TrialState
 from results.report.failure_classes import failure_classes
-from results.report.page import PageSection, number, setting, unit_for, write_page
+from results.report.page import (
+    PageSection,
+    number,
+    section_messages,
+    setting,
+    unit_for,
+    write_page,
+)
 from results.report.plots import figures
+from results.report.plots.colours import BEST, RUNG, STATES
 from results.report.plots.inheritance import HEADER, inheritance_figure, inheritance_rows
 from results.report.plots.rungs import rungs_figure, timeline
 from results.report.plots.workers import (
@@ -23,22 +35,65 @@ from results.report.plots.workers import (
     workers_figure,
 )
 from results.report.sweep_data import SweepData
+from results.report.trial_details import all_details
+from results.report.trial_rows import MAX_POINTS, points_per_curve, trial_rows
 from search_spaces.errors import first_few
 
-_MAX_ROWS = 500
-"""Trials in the table: the best, and those that run."""
 _MAX_EVENTS = 100
 
 
-def write_report(data: SweepData, target: Path) -> None:
+def write_report(paths: SweepPaths, data: SweepData, target: Path) -> None:
     """Write the report of a sweep."""
+    index = paths.storage.index
     write_page(
         target,
         data.spec.name,
         lead(data),
-        winner(data),
-        [s for s in sections(data) if s.has_content],
+        [
+            ("head", head(data)),
+            ("trials", trial_rows(data)),
+            *section_messages(sections(data)),
+            ("details", all_details(paths, data)),
+        ],
+        winner=winner(data),
+        state=state(data),
+        home=os.path.relpath(index, target.parent) if index.is_file() else "",
+        of_sweep=True,
     )
+
+
+def state(data: SweepData) -> str:
+    """Whether the sweep has finished, in words."""
+    if not data.finished:
+        return "not finished"
+    return f"finished ({data.ended})" if data.ended else "finished"
+
+
+def head(data: SweepData) -> dict[str, Any]:
+    """What charts.js needs to know of the sweep, and the text at the top."""
+    spec, domains = data.spec, data.spec.domains()
+    important = [name for one in data.importances[:1] for name in one.shares]
+    used = [name for e in data.summaries for name in e.record.params]
+    note = data.notes.get("", Note())
+    return {
+        "title": spec.name,
+        "lead": lead(data),
+        "winner": winner(data),
+        "state": state(data),
+        "finished": data.finished,
+        "winnerTrial": data.selection.line.record.id if data.selection else "",
+        "objectives": [(d.spec.metric, d.spec.mode) for d in data.objectives],
+        "parameters": list(dict.fromkeys([*important, *domains, *used])),
+        "axes": {
+            name: {"log": d.log, "categories": d.is_categorical} for name, d in domains.items()
+        },
+        "rungs": data.rung_steps,
+        "currency": spec.prices.currency if spec.prices else "",
+        "remarks": list(_remarks(data)),
+        "note": note.text,
+        "tags": note.tags,
+        "colours": {"states": STATES, "best": BEST, "rung": RUNG},
+    }
 
 
 def lead(data: SweepData) -> list[str]:
@@ -117,16 +172,25 @@ def _second(data: SweepData, first: TrialSummary) -> Iterator[str]:
         yield f"Second is {rival} with {number(value)}: {difference}."
 
 
+def _remarks(data: SweepData) -> Iterator[str]:
+    """What the charts leave out."""
+    if (points := points_per_curve(data)) < MAX_POINTS:
+        yield f"Each curve has {points} points at most."
+    if not all(one.has_variance for one in data.objectives):
+        left_out = f"a value is beyond {MAX_COMPARED:g}, so that the variance cannot be computed"
+        yield f"The importance of parameters is left out: {left_out}."
+
+
 def sections(data: SweepData) -> Iterator[PageSection]:
-    """All sections in order, one by one: each takes a while in a large sweep. Some are empty."""
-    at = ", ".join(f"{r:g}" for r in data.rung_steps)
-    notes = [f"Dotted lines: the rungs, at steps {at}."] if at else []
-    if len(data.summaries) > figures.MAX_CURVES:
-        notes.append(f"The {figures.MAX_CURVES} best of {len(data.summaries)} trials are drawn.")
+    """The sections beside those of charts.js, one by one: each takes a while in a large sweep.
+
+    Some are empty.
+    """
     for one in data.objectives:
-        yield from _objective(one, notes)
-    yield PageSection("Pareto front", plot=figures.pareto_front(data))
+        yield _importance(one)
     yield PageSection("Rungs and promotions", plot=rungs_figure(data))
+    yield PageSection("Where the time goes", phases_notes(data), phases_figure(data))
+    yield _cost(data)
     share = idle_share(data)
     notes = ["A row is a group of workers, found from the times of the attempts."]
     notes.append(f"They wait for a trial in {share:.0%} of a session's time, up to their last one.")
@@ -135,40 +199,28 @@ def sections(data: SweepData) -> Iterator[PageSection]:
     rows = inheritance_rows(data)
     yield PageSection("Inherited weights", notes, inheritance_figure(data), HEADER, rows)
     yield _confirmation(data)
-    yield _cost(data)
-    yield PageSection("Where the time goes", phases_notes(data), phases_figure(data))
-    rows = [
-        [f.name, str(f.attempts), first_few(f.trials), ", ".join(f.remedies) or "-", f.example]
+    failures = [
+        [f.name, f.attempts, first_few(f.trials), ", ".join(f.remedies) or "-", f.example]
         for f in failure_classes([e.record for e in data.summaries])
     ]
     header = ["class", "attempts", "trials", "treated as", "for example"]
-    yield PageSection("Failures", header=header, rows=rows)
-    yield _table(data)
-    rows = [
+    yield PageSection("Failures", header=header, rows=failures)
+    happened = [
         [time.strftime("%m-%d %H:%M:%S", time.localtime(event.time)), event.trial, event.text]
         for event in timeline(data)[-_MAX_EVENTS:][::-1]
     ]
-    yield PageSection("What happened", header=("time", "trial", "what"), rows=rows)
+    yield PageSection("What happened", header=("time", "trial", "what"), rows=happened)
 
 
-def _objective(data: SweepData, notes: Sequence[str]) -> list[PageSection]:
-    """The plots of one objective; the titles name the metric if there are several."""
+def _importance(data: SweepData) -> PageSection:
+    """Of one objective; the title names the metric if there are several."""
     of = f": {data.spec.metric}" if data.is_one_of_several else ""
-    importance_notes = [
+    notes = [
         f"Computed from the metric at step {one.step}, which {one.trials} trials reached: "
         "values at other steps are not comparable."
         for one in data.importances[:1]
     ]
-    if not data.has_variance:
-        left_out = f"a value is beyond {MAX_COMPARED:g}, so that the variance cannot be computed"
-        notes = [*notes, f"The importance of parameters is left out: {left_out}."]
-    return [
-        PageSection(f"Optimisation history{of}", plot=figures.history(data)),
-        PageSection(f"Learning curves{of}", notes, figures.curves(data)),
-        PageSection(f"Parallel coordinates{of}", plot=figures.parallel_coordinates(data)),
-        PageSection(f"Parameter importance{of}", importance_notes, figures.importances(data)),
-        PageSection(f"The two most important parameters{of}", plot=figures.contour(data)),
-    ]
+    return PageSection(f"Parameter importance{of}", notes, figures.importances(data), place=40)
 
 
 def _confirmation(data: SweepData) -> PageSection:
@@ -205,39 +257,3 @@ def _cost(data: SweepData) -> PageSection:
     if (cpu, gpu) != ("0", "0"):
         notes.append(f"CPU-{unit.name}: {cpu}; GPU-{unit.name}: {gpu}.")
     return PageSection("Time and cost", notes, figures.costs(data) if spent else None)
-
-
-def _table(data: SweepData) -> PageSection:
-    names = list(dict.fromkeys(name for e in data.summaries for name in e.record.params))
-    others = [one.spec.metric for one in data.others]
-    spread = ["mean ± 95 %"] * any(e.mean is not None for e in data.summaries)
-    header = ["trial", "state", data.spec.metric, *spread, *others, "step", "seconds"]
-    prices = data.spec.prices
-    header += [*([prices.currency] if prices else []), "why it ended", *names]
-    rows = [
-        [
-            e.record.id,
-            e.record.state.value,
-            number(e.value),
-            *[_spread(e)] * len(spread),
-            *(number(e.values.get(name)) for name in others),
-            str(e.step),
-            f"{e.record.seconds:.0f}",
-            *[f"{total_cost([e.record], prices).cost:.2f}"] * bool(prices),
-            e.record.reason,
-            *(setting(e.record.params[n]) if n in e.record.params else "" for n in names),
-        ]
-        for place, e in enumerate(data.summaries)
-        if place < _MAX_ROWS or e.record.state is TrialState.RUNNING
-    ]
-    few = len(rows) < len(data.summaries)
-    notes = [f"The best {_MAX_ROWS} of {len(data.summaries)}, and those that run."] if few else []
-    return PageSection("Trials", notes, header=header, rows=rows)
-
-
-def _spread(line: TrialSummary) -> str:
-    """Mean over the seeds of a trial's configuration, with its 95 % t-interval."""
-    if line.mean is None:
-        return ""
-    spread = "" if line.half_width is None else f" ± {line.half_width:.2g}"
-    return f"{number(line.mean)}{spread} of {line.seeds}"

@@ -22,6 +22,7 @@ from results.storage.fencing import Owner, read_lock
 from results.storage.sharing import file_mode, use_modes_of
 from search_spaces.checksum import add_json_checksum
 from search_spaces.errors import UserError, afterwards
+from search_spaces.spec.sweep import SweepSpec
 
 HEARTBEAT_S = 5.0
 STALE_S = 60.0
@@ -218,3 +219,19 @@ def _start_time(pid: int) -> float | None:
         return float(psutil.Process(pid).create_time())
     except psutil.NoSuchProcess:
         return None
+
+
+def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
+    """`running`, `done` or `interrupted`; `finished` is a number of trials.
+
+    A sweep is done if a session recorded the end, or was killed after a limit was reached.
+    """
+    from results.sweep_folder.folder import read_state, total_elapsed_s
+
+    trials, seconds = spec.budget.trials, spec.budget.time
+    if current_driver(paths.lock):
+        return "running"
+    if read_state(paths).ended or (trials is not None and finished >= trials):
+        return "done"
+    over = seconds is not None and total_elapsed_s(paths) >= seconds
+    return "done" if over else "interrupted"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import zlib
 from dataclasses import asdict
 from typing import Any
 
 from results.paths import SweepPaths
+from results.records.notes import Note
 from results.records.trial import TrialRecord
 from results.storage.atomic import write_atomic
 from results.tracking.tracker import Ending
@@ -32,14 +34,14 @@ class Delivered:
         if run != self._run:
             self._run, self._trials = run, {}
 
-    def has(self, record: TrialRecord) -> bool:
-        """Whether a trial that has ended was delivered in its present state."""
-        return not record.state.active and self._trials.get(record.id) == _version(record)
+    def has(self, record: TrialRecord, note: Note | None) -> bool:
+        """Whether a trial that has ended was delivered in its present state, with its note."""
+        return not record.state.active and self._trials.get(record.id) == _version(record, note)
 
-    def add(self, record: TrialRecord) -> None:
+    def add(self, record: TrialRecord, note: Note | None) -> None:
         """Note that a trial was delivered in its present state."""
         if not record.state.active:
-            self._trials[record.id] = _version(record)
+            self._trials[record.id] = _version(record, note)
 
     def save(self) -> None:
         """Write the file if its content changed; a failure is a warning."""
@@ -61,6 +63,7 @@ class Delivered:
             return {}
 
 
-def _version(record: TrialRecord) -> str:
-    """Changes with every change of a trial that has ended."""
-    return f"{record.state} {len(record.attempts)} {record.end_step}"
+def _version(record: TrialRecord, note: Note | None) -> str:
+    """Changes with every change of a trial that has ended, and of its note."""
+    text = f"{record.state} {len(record.attempts)} {record.end_step}"
+    return f"{text} {zlib.crc32(repr(note).encode()):08x}" if note else text

@@ -11,16 +11,18 @@ import logging
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from results.paths import SweepPaths
+from results.records.notes import Note, read_notes
 from results.records.reports import read_new_reports
 from results.records.trial import read_trial
 from results.storage.fencing import Fence, NullFence, OwnershipLostError
 from results.tracking.averages import read_averages
 from results.tracking.delivered import Delivered
-from results.tracking.extras import Extras, ReadWinner, no_winner, read_extras
+from results.tracking.extras import Extras, ReadWinner, no_winner, note_tags, read_extras
 from results.tracking.mlflow.runs import Runs
 from results.tracking.tracker import Ending, SweepFacts, Tracker
 from search_spaces.errors import UserError
@@ -75,6 +77,7 @@ class Delivery(Tracker):
         self._delivered = Delivered(paths)
         self._sink: Runs | None = None
         self._positions: dict[str, int] = {}
+        self._notes: dict[str, Note] = {}
         self._pending = set(paths.trial_ids())
         self._ending: Ending | None = None
         self._has_ended = self._is_abandoned = False
@@ -142,18 +145,15 @@ class Delivery(Tracker):
         """
         try:
             self._sink = self._sink or self._open_bound()
+            self._notes = read_notes(self._paths)
+            if self._ending is not None:
+                self._pending |= self._notes.keys() & set(self._paths.trial_ids())
             for trial_id in sorted(self._pending):
                 if self._is_abandoned:
                     return False
                 self._deliver(self._sink, trial_id)
             if self._ending is not None:
-                for average in read_averages(self._paths):
-                    self._sink.average(average)
-                self._sink.end(self._ending)
-                done = self._ending.status == "FINISHED"
-                if done and (winner := self._winner()) is not None:
-                    self._sink.log_model(winner)
-                self._has_ended = True
+                self._deliver_end(self._sink, self._ending)
         except OwnershipLostError as e:  # the sweep's new owner delivers the rest
             self._is_abandoned = True
             self._on_failed(e)
@@ -164,6 +164,16 @@ class Delivery(Tracker):
         finally:
             self._save()
         return True
+
+    def _deliver_end(self, sink: Runs, ending: Ending) -> None:
+        for average in read_averages(self._paths):
+            sink.average(average)
+        if (note := self._notes.get("")) is not None:
+            sink.tag(note_tags(note))
+        sink.end(ending)
+        if ending.status == "FINISHED" and (winner := self._winner()) is not None:
+            sink.log_model(winner)
+        self._has_ended = True
 
     def _open_bound(self) -> Runs:
         sink = self._open_sink()
@@ -183,19 +193,20 @@ class Delivery(Tracker):
             record = read_trial(files)
         except UserError:  # damaged: the driver and `tune show` report it
             return
-        if self._delivered.has(record):
+        note = self._notes.get(trial_id)
+        if self._delivered.has(record, note):
             return
         position = self._positions.get(trial_id, 0)
         try:
             new, position = read_new_reports(files, position, record.end_step)
             extras = Extras() if record.state.active else read_extras(files, record)
-            sink.update(record, new, extras)
+            sink.update(record, new, replace(extras, tags={**extras.tags, **note_tags(note)}))
         except Exception:
             with self._lock:
                 self._pending.add(trial_id)
             raise
         self._positions[trial_id] = position
-        self._delivered.add(record)
+        self._delivered.add(record, note)
 
     def _on_failed(self, error: Exception) -> None:
         # it is unknown how much of the last call it stored: a new one queries that

@@ -12,6 +12,7 @@ from results.checkpoints.commit import newest_intact
 from results.checkpoints.whole_model import model_files, whole_models
 from results.paths import SweepPaths
 from results.records import environment
+from results.records.notes import Note
 from results.records.trial import TrialRecord
 from results.records.worker_samples import Sample, read_samples
 from results.trial_paths import LINEAGE, TrialPaths
@@ -66,6 +67,13 @@ def read_extras(paths: TrialPaths, record: TrialRecord) -> Extras:
     attempts = [a.model_dump(mode="json") for a in record.attempts]
     artifacts = {"attempts.json": json.dumps(attempts, indent=1)} if len(attempts) > 1 else {}
     return Extras(tags, samples, artifacts)
+
+
+def note_tags(note: Note | None) -> dict[str, str]:
+    """Tags of a run for what people wrote; none if nobody did."""
+    if note is None:
+        return {}
+    return {"mlflow.note.content": note.text, "tune.tags": ", ".join(note.tags)}
 
 
 def _metric_name(key: str, sample: Sample) -> str:

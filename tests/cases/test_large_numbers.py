@@ -115,6 +115,6 @@ def test_search_and_report_of_huge_values(search: str, tmp_path: Path) -> None:
         sweep.tell(trial, {"loss": HUGE[int(trial.id[1:]) % len(HUGE)]})
     data = with_importances(read_sweep_data(SweepPaths(sweep.folder)))
     assert data.importances == []
-    write_report(data, tmp_path / "report.html")
+    write_report(SweepPaths(sweep.folder), data, tmp_path / "report.html")
     assert "importance of parameters is left out" in (tmp_path / "report.html").read_text()
     assert data.ranked[0].value == -1.7e308

@@ -65,7 +65,7 @@ def test_workers_do_not_wait_between_two_sessions(sessions: tuple[float, ...], i
 
 
 def test_plots_have_no_button_that_uploads_them(sweep: SweepPaths, tmp_path: Path) -> None:
-    write_report(read_sweep_data(sweep), tmp_path / "r.html")
+    write_report(sweep, read_sweep_data(sweep), tmp_path / "r.html")
     assert 'showSendToCloud: false, plotlyServerURL: ""' in (tmp_path / "r.html").read_text()
     folders = [ROOT / name for name in ("results", "tuning", "trainables", "search_spaces")]
     files = [

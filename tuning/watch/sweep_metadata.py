@@ -1,4 +1,4 @@
-"""What pages about a sweep show, and its records do not tell: searcher, commit and sessions."""
+"""What pages about a sweep show, and its records do not tell: searcher, commit, sessions."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from tuning.search.auto import choose_searcher
 
 
 def with_search(data: SweepData, paths: SweepPaths) -> SweepData:
-    """The data with the searcher's name, and the code's commit and the sessions, if known."""
+    """The data with the searcher's name, and the code's commit, sessions and end, if known."""
     data = replace(data, searcher=choose_searcher(data.spec).name)
     try:
         state = read_state(paths)
     except UserError:  # of a sweep that no driver has begun
         return data
-    return replace(data, commit=state.commit, sessions=state.started)
+    return replace(data, commit=state.commit, sessions=state.started, ended=state.ended)

@@ -24,12 +24,17 @@ def inheritance_events(data: SweepData) -> list[tuple[TrialRecord, InheritedWeig
 def inheritance_rows(data: SweepData) -> list[Sequence[str]]:
     """A table row for each event, under `HEADER`."""
     return [
-        (str(event.step), record.id, f"{event.donor} at step {event.donor_step}", _changes(event))
+        (
+            str(event.step),
+            record.id,
+            f"{event.donor} at step {event.donor_step}",
+            changed_parameters(event),
+        )
         for record, event in inheritance_events(data)
     ]
 
 
-def _changes(event: InheritedWeights) -> str:
+def changed_parameters(event: InheritedWeights) -> str:
     """`lr 0.1 → 0.08`: the parameters that changed at an event."""
     return ", ".join(
         f"{name} {_short(event.before.get(name))} → {_short(value)}"
@@ -55,7 +60,7 @@ def inheritance_figure(data: SweepData) -> go.Figure | None:
         y=[text(record.id) for record, _ in events],
         mode="markers",
         marker={"color": INHERITED, "size": 8},
-        text=[text(f"{record.id} from {e.donor}: {_changes(e)}") for record, e in events],
+        text=[text(f"{record.id} from {e.donor}: {changed_parameters(e)}") for record, e in events],
         hovertemplate="%{text}<extra></extra>",
     )
     for record, event in events:

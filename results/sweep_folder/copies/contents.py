@@ -30,7 +30,8 @@ def record_groups(paths: SweepPaths) -> Iterator[list[Path]]:
         Files that belong together, in the order of writing; they are read in reverse order.
     """
     p = paths
-    common = p.spec, p.evidence, p.study, p.state, *p.code.rglob("*"), *p.history.rglob("*")
+    single = p.spec, p.evidence, p.study, p.state, p.notes
+    common = *single, *p.code.rglob("*"), *p.history.rglob("*")
     yield [f for f in common if f.is_file()]
     for trial in (p.trial(e.name) for e in entries(p.trials)):
         notes = trial.logs.glob("attempt_*/environment.json")

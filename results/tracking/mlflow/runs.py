@@ -146,6 +146,10 @@ class Runs:
         self._runs.store(run, average.artifacts)
         self._runs.end(run, "FINISHED", average.created)
 
+    def tag(self, tags: Mapping[str, str]) -> None:
+        """Set tags of the sweep's own run."""
+        self._runs.log(self._parent, tags=tags)
+
     def end(self, ending: Ending) -> None:
         """The session has ended: set the status of every run that is still running."""
         from mlflow.entities import Metric

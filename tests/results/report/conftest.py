@@ -40,5 +40,10 @@ def written(root: Path, trials: int = 40, **changes: Any) -> SweepPaths:
 
 
 @pytest.fixture(scope="module")
-def data(tmp_path_factory: pytest.TempPathFactory) -> SweepData:
-    return read_sweep_data(written(tmp_path_factory.mktemp("reported"), description=f"of {EVIL}"))
+def paths(tmp_path_factory: pytest.TempPathFactory) -> SweepPaths:
+    return written(tmp_path_factory.mktemp("reported"), description=f"of {EVIL}")
+
+
+@pytest.fixture(scope="module")
+def data(paths: SweepPaths) -> SweepData:
+    return read_sweep_data(paths)

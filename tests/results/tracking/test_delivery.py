@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from results.paths import SweepPaths
+from results.records.notes import write_note
 from results.records.trial import Report, TrialRecord, TrialState
 from results.tracking import Delivery, Ending
 from results.tracking import delivery as delivery_module
@@ -184,3 +185,14 @@ def test_damaged_delivered_file_causes_no_duplicates(storage: Path, sweep: Sweep
             sweep.delivered.write_bytes(damage)
         found = deliver(sweep, uri_of(storage), "s/damaged")
     assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2)]
+
+
+def test_notes_reach_the_runs_and_replace_the_description(storage: Path, sweep: SweepPaths) -> None:
+    write(sweep, trial(0, TrialState.COMPLETED), 1)
+    deliver(sweep, uri_of(storage), "s/notes")
+    write_note(sweep, "t0000", "try again", ["keep", "odd"])
+    write_note(sweep, "", "of the whole", [])
+    tags = {name: r.data.tags for name, r in deliver(sweep, uri_of(storage), "s/notes").items()}
+    assert tags["t0000"]["mlflow.note.content"] == "try again"
+    assert tags["t0000"]["tune.tags"] == "keep, odd"
+    assert tags["llm-1"]["mlflow.note.content"] == "of the whole"

@@ -91,7 +91,7 @@ def test_winner_has_the_best_mean(tmp_path: Path) -> None:
     assert f"± {board[0].half_width:.3g}" in choice.why
     assert "mean over 3 seeds" in choice.why
     run.paths.spec.write_text(dump_sweep(run.spec))
-    write_report(read_sweep_data(run.paths), tmp_path / "report.html")
+    write_report(run.paths, read_sweep_data(run.paths), tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert f"{board[0].mean:.5g} ± {board[0].half_width:.2g} of 3" in page
 

@@ -16,6 +16,7 @@ from results.records.trial import read_trials
 from results.report.pipeline_page import arcs_of
 from search_spaces.errors import UserError
 from tests.cli.conftest import Tune
+from tests.results.report.messages import messages
 from tests.tuning.pipelines.small import FILE
 from tuning.pipelines.folder import last_soup, last_sweep
 
@@ -104,15 +105,17 @@ def test_the_report_draws_the_stages_and_links_to_theirs(
     assert "http" not in page
     assert "src=" not in page
     assert len(page) < 50_000
-    links = re.findall('href="([^"]+)"', page)
+    found = messages(page)
+    graph = found["Stages"]["html"]
+    links = re.findall('href="([^"]+)"', graph)
     assert [(tmp_path / link).resolve() for link in links] == [
         made.sweep(name).report for name in ("pretrain", "later", "sft")
     ]
-    words = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", page))
+    words = re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", graph))
     assert re.search(r"from pretrain: t000\d, t000\d \(top\(2\), tied learning_rate\)", words)
     assert "takes from pretrain: averaged (soup, tied weight_decay)" in words
     assert "takes from data: instructions/*.jsonl" in words
-    assert page.count('class="arc"') == 10
+    assert graph.count('class="arc"') == 10
     loss = read_stages(made).stages["sft"].result["eval_loss"]
     assert f"eval_loss {loss:.5g}" in words
 

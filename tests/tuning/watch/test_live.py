@@ -17,11 +17,13 @@ from typing import Any
 import pytest
 import uvicorn
 
+from results.records.notes import Note, read_notes
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
 from results.sweep_folder.copies.mirror import RecordMirror, mirror_records
 from results.sweep_folder.lock import acquire_lock
 from tests.browser import Browser
 from tests.tuning.simulate import make_spec, new_sweep, open_run, train
+from tests.waiting import wait_for
 from tuning.controller.commands import pending_commands
 from tuning.controller.sweep import SweepController
 from tuning.watch.live.app import make_app
@@ -124,7 +126,7 @@ def test_nothing_is_shown_without_the_token(page: Page) -> None:
 def test_page_loads_nothing_from_elsewhere(page: Page) -> None:
     _, headers, html = page.see("/sweeps/s")
     addresses = re.findall(r'(?:src|href)="(.*?)"', html)
-    assert len(addresses) == 6
+    assert len(addresses) == 9
     for address in addresses:
         assert address == "data:," or page.see(address)[0] == 200
     assert "connect-src 'self'" in headers["Content-Security-Policy"]
@@ -176,18 +178,42 @@ def test_parts_arrive_as_records_grow(page: Page) -> None:
     first = page.run.next_trial()
     train(page.run, first, upto=2)
     with page.events("/events/s") as until:
-        assert until(lambda e: "lead" in e)["running"] == ["t0000"]
-        curve = until(lambda e: e.get("key") == "learning-curves")["figure"]["data"][0]
-        assert curve["x"] == [1, 2, None]
+        assert until(lambda e: "lead" in e)["finished"] is False
+        [row] = until(lambda e: isinstance(e, list))
+        assert (row["state"], row["steps"]) == ("running", [1, 2])
         train(page.run, first, upto=3)
         page.run.on_failed("t0000", "rank 0: ValueError: no")
-        until(lambda e: e.get("key") == "learning-curves" and 3 in e["figure"]["data"][0]["x"])
-        rows = until(lambda e: e.get("key") == "what-happened" and "failed" in str(e["rows"]))[
-            "rows"
-        ]
+        until(lambda e: isinstance(e, list) and e[0]["steps"] == [1, 2, 3])
+        rows = until(lambda e: "failed" in str(e) and "rows" in e)["rows"]
         assert ["t0000", "failed: rank 0: ValueError: no"] in [[r[1], r[2][:30]] for r in rows]
         with acquire_lock(page.run.paths.lock):
             until(lambda e: e.get("driver"))
+
+
+def test_a_note_is_stored_and_shown(page: Page) -> None:
+    train(page.run, page.run.next_trial(), upto=1)
+    cookie = {"Cookie": f"tune_live_{page.port}={TOKEN}"}
+    body = {"trial": "t0000", "text": "odd <b>", "tags": "keep, again"}
+    refused = {**page.own, "X_Tune_Token": "wrong"}
+    assert page.ask("/do/note/s", body, **cookie, **refused)[0] == 403
+    assert not page.run.paths.notes.exists()
+    assert page.do("note", trial="t0009", text="x")[0] == 409
+    with page.events("/events/s") as until:
+        until(lambda e: isinstance(e, list))
+        with acquire_lock(page.run.paths.lock):
+            assert page.do("note", **body) == (
+                200,
+                "saved; MLflow gets it when the session ends",
+            )
+        [row] = until(lambda e: isinstance(e, list) and e[0]["note"])
+        assert (row["note"], row["tags"]) == ("odd <b>", ["keep", "again"])
+
+
+def test_details_of_a_trial_are_served(page: Page) -> None:
+    train(page.run, page.run.next_trial(), upto=1)
+    status, _, text = page.see("/trials/t0000/s")
+    assert (status, len(json.loads(text)["attempts"])) == (200, 1)
+    assert page.see("/trials/t0009/s")[0] == 409
 
 
 def test_log_of_a_trial_goes_on(page: Page) -> None:
@@ -214,9 +240,19 @@ def test_browser_draws_the_page(page: Page, tmp_path: Path, width: int) -> None:
     address = f"http://127.0.0.1:{page.port}/sweeps/s?token={TOKEN}"
     with Browser(tmp_path / "profile", width) as browser:
         body = browser.visit(address, "document.body && document.body.dataset.plots")
+        browser.value("location.hash = '#trial/t0002'")
+        wait_for(lambda: browser.value("Boolean(document.querySelector('#detail form.notes'))"))
+        browser.value(
+            "with (document.querySelector('#detail form.notes').elements)"
+            " { text.value = 'look <img>'; tags.value = 'keep'; }"
+        )
+        browser.value("document.querySelector('#detail form.notes').requestSubmit()")
+        wait_for(lambda: read_notes(page.run.paths).get("t0002") == Note("look <img>", ("keep",)))
+        wait_for(lambda: browser.value("sweep.trials.get('t0002').note") == "look <img>")
+        assert browser.value("document.querySelectorAll('img').length") == 0
     assert "no driver runs it" in body
     assert "Winner: " in body
-    for key in ("learning-curves", "workers-by-trial", "rungs-and-promotions"):
+    for key in ("curves", "history"):
         part = re.search(f'id="s-{key}".*?</section>', body, re.DOTALL)
         assert part is not None, key
         assert "svg-container" in part[0], key

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from results.records.reports import Report
     from results.records.trial import TrialRecord
     from search_spaces.spec.budget import PricesSpec
-    from search_spaces.spec.sweep import SweepSpec
 
 _TITLES = ("sweep", "state", "trials", "best", "metric", "trainable", "started", "by", "hours")
 
@@ -107,6 +106,7 @@ def _checked_row(paths: SweepPaths, problems: list[str]) -> list[str]:
 def _sweep_row(found: Integrity) -> list[str]:
     from results.analysis.leaderboard import rank_trials, summarize
     from results.records.spec_file import read_spec
+    from results.sweep_folder.lock import sweep_state
     from tuning.cli.summary import winner
 
     paths, spec = found.readable, read_spec(found.paths)
@@ -165,20 +165,3 @@ def _hours(
     cost = total_cost(records, prices)
     text = f"{cost.cpu_hours:.2f} CPU" + f", {cost.gpu_hours:.2f} GPU" * bool(cost.gpu_hours)
     return text + f", {cost.price}" * (prices is not None)
-
-
-def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
-    """`running`, `done` or `interrupted`; `finished` is a number of trials.
-
-    A sweep is done if a session recorded the end, or was killed after a limit was reached.
-    """
-    from results.sweep_folder.folder import read_state, total_elapsed_s
-    from results.sweep_folder.lock import current_driver
-
-    trials, seconds = spec.budget.trials, spec.budget.time
-    if current_driver(paths.lock):
-        return "running"
-    if read_state(paths).ended or (trials is not None and finished >= trials):
-        return "done"
-    over = seconds is not None and total_elapsed_s(paths) >= seconds
-    return "done" if over else "interrupted"

@@ -16,7 +16,7 @@ import typer
 from search_spaces.errors import DamagedRecordsError
 from tuning.cli.damage import print_damage
 from tuning.cli.formatting import duration, echo, make_console, number, print_lines
-from tuning.cli.look.ls import no_garbage_collection, sweep_state
+from tuning.cli.look.ls import no_garbage_collection
 from tuning.cli.options import StorageDir, Sweep, TrialArgument, with_results
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ def _state_lines(
     from results.analysis.cost import cost_shares
     from results.records.trial import TrialState
     from results.sweep_folder.folder import read_state, sweep_argument
-    from results.sweep_folder.lock import current_driver
+    from results.sweep_folder.lock import current_driver, sweep_state
     from tuning.cli.summary import extension_line
 
     finished = sum(e.record.state.finished for e in board)

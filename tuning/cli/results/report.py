@@ -11,12 +11,16 @@ import typer
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo
-from tuning.cli.options import StorageDir, Sweep
+from tuning.cli.options import StorageDir, sweep_names
 
 if TYPE_CHECKING:
     from results.paths import SweepPaths
     from results.records.pipeline import PipelinePaths
 
+OptionalSweep = Annotated[
+    str | None,
+    typer.Argument(help="A sweep or pipeline; without: all sweeps.", autocompletion=sweep_names),
+]
 Html = Annotated[
     Path | None,
     typer.Option("--html", metavar="FILE", help="Where to write the page."),
@@ -24,7 +28,7 @@ Html = Annotated[
 
 
 def report(
-    sweep: Sweep,
+    sweep: OptionalSweep = None,
     html: Html = None,
     accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
@@ -35,8 +39,12 @@ def report(
     won. The default place is the folder of the sweep. Of a pipeline it draws the stages, with a
     page for each train stage.
 
+    Without a sweep: the page of all sweeps of the storage, with links to their reports.
+
     Example: tune report digits --html digits.html
     """
+    if sweep is None:
+        return _report_storage(storage, html)
     from results.sweep_folder.sweep_folder import SweepFolder
     from tuning.pipelines.folder import find_pipeline
 
@@ -46,6 +54,16 @@ def report(
     _report_sweep(paths, html or paths.report)
 
 
+def _report_storage(storage: str | None, html: Path | None) -> None:
+    from results.report.home_page import write_home
+    from results.sweep_folder.folder import resolve_storage
+
+    root = resolve_storage(storage)
+    if not root.root.is_dir():
+        raise UserError(f"storage {root.root}: no such folder")
+    write_page(html or root.index, lambda target: write_home(root, target))
+
+
 def _report_sweep(paths: SweepPaths, target: Path) -> None:
     from results.report.sweep_data import read_sweep_data
     from results.report.sweep_page import write_report
@@ -53,7 +71,7 @@ def _report_sweep(paths: SweepPaths, target: Path) -> None:
     from tuning.watch.sweep_metadata import with_search
 
     data = with_importances(with_search(read_sweep_data(paths), paths))
-    write_page(target, lambda target: write_report(data, target))
+    write_page(target, lambda target: write_report(paths, data, target))
 
 
 def _report_pipeline(paths: PipelinePaths, html: Path | None, accept_damage: bool) -> None:

@@ -188,7 +188,7 @@ def _progress(note: Note, paths: SweepPaths) -> str:
     from results.records.pipeline import PipelinePaths
     from results.records.spec_file import read_spec
     from results.records.trial import read_trials
-    from tuning.cli.look.ls import sweep_state
+    from results.sweep_folder.lock import sweep_state
 
     if not note.shares_folder:
         return "in its cluster"

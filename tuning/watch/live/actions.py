@@ -10,6 +10,7 @@ from results.sweep_folder.lock import current_driver
 from search_spaces.errors import UserError
 from tuning.controller.commands import add_configuration, pause_session, stop_trials
 from tuning.watch.background import BackgroundSession
+from tuning.watch.notes import save_note
 
 
 def _extend(paths: SweepPaths, asked: Mapping[str, str]) -> str:
@@ -29,6 +30,11 @@ def _extend(paths: SweepPaths, asked: Mapping[str, str]) -> str:
     return f"{driver} runs {paths.name}" if driver else session.output.strip()
 
 
+def _note(paths: SweepPaths, asked: Mapping[str, str]) -> str:
+    tags = asked.get("tags", "").split(",")
+    return save_note(paths, asked.get("trial", ""), asked.get("text", ""), tags)
+
+
 _Action = Callable[[SweepPaths, Mapping[str, str]], str]
 
 
@@ -45,5 +51,6 @@ ACTIONS: Mapping[str, _Action] = {
     "pause": _checked(lambda paths, _: pause_session(paths)),
     "add": _checked(lambda paths, asked: add_configuration(paths, asked.get("values", "").split())),
     "extend": _checked(_extend),
+    "note": _checked(_note),
 }
 """By name: what a change does with a sweep and the texts that were asked; its effect in words."""

@@ -8,10 +8,10 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 import plotly
-from jinja2 import Environment, PackageLoader
 from plotly.offline import get_plotlyjs
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -26,7 +26,18 @@ from starlette.responses import (
 )
 from starlette.routing import Route
 
-from results.report.page import asset
+from results.paths import SweepPaths
+from results.records.trial import read_trial
+from results.report.home_page import SweepRows
+from results.report.page import (
+    SWEEP_SCRIPTS,
+    TABLE_SCRIPTS,
+    asset,
+    render,
+    script_json,
+    section_messages,
+)
+from results.report.trial_details import trial_details
 from results.sweep_folder.folder import find_trial
 from search_spaces.errors import UserError
 from tuning.watch.live.actions import ACTIONS
@@ -38,6 +49,8 @@ _TAIL = 2**17
 """Bytes of a log that a page begins with."""
 _MAX_BODY = 2**16
 _DAY_S = 86400
+_NEW = {"Cache-Control": "no-store"}
+_PLOTLY = f"plotly-{plotly.__version__}.js"
 
 
 def make_app(
@@ -57,6 +70,7 @@ def make_app(
             Route("/static/{name}", _static),
             Route("/events/{name:path}", pages.events),
             Route("/logs/{trial}/{name:path}", pages.logs),
+            Route("/trials/{trial}/{name:path}", pages.trial),
             Route("/do/{action}/{name:path}", pages.change, methods=["POST"]),
             Route("/sweeps/{name:path}", pages.sweep),
         ],
@@ -69,23 +83,34 @@ class _Pages:
     def __init__(self, find: Callable[[], Mapping[str, RecordSource]], token: str) -> None:
         self._find, self._token = find, token
         self._feeds: dict[str, Feed] = {}
+        self._rows = SweepRows()
 
     async def index(self, request: Request) -> Response:
-        """The sweeps as links; that of the only one."""
-        names = list(await asyncio.to_thread(self._find))
-        if len(names) == 1:
-            return RedirectResponse(f"/sweeps/{quote(names[0])}")
-        links = [(name, f"/sweeps/{quote(name)}") for name in names]
-        return _page("sweeps", links=links)
+        """The table of the sweeps; the page of the only one."""
+        sources = await asyncio.to_thread(self._find)
+        if len(sources) == 1:
+            return RedirectResponse(_address(next(iter(sources))))
+        found = {name: source.paths for name, source in sources.items()}
+        table = await asyncio.to_thread(self._rows.section, found, _address)
+        return _page("Sweeps", messages=section_messages([table]), scripts=TABLE_SCRIPTS)
 
     async def sweep(self, request: Request) -> Response:
         """The page of a sweep; its content comes as events."""
         name = self._feed(request)[0]
-        return _page(name, name=name, address=quote(name), token=self._token)
+        given = {"scripts": (*SWEEP_SCRIPTS, "live.js"), "state": "reading the records …"}
+        home = "/" if len(await asyncio.to_thread(self._find)) > 1 else ""
+        return _page(name, address=quote(name), token=self._token, home=home, **given)
 
     async def events(self, request: Request) -> Response:
         """The parts of the page, as they change."""
         return _stream(self._feed(request)[1].stream())
+
+    async def trial(self, request: Request) -> Response:
+        """What the page of a trial shows beside its row."""
+        paths = self._feed(request)[1].source.paths
+        record = read_trial(find_trial(paths, request.path_params["trial"]))
+        found = await asyncio.to_thread(trial_details, paths, record)
+        return Response(script_json(found), media_type="application/json", headers=_NEW)
 
     async def logs(self, request: Request) -> Response:
         """The end of a trial's logs, then its new lines."""
@@ -115,6 +140,10 @@ class _Pages:
         return name, self._feeds[name]
 
 
+def _address(name: str, paths: SweepPaths | None = None) -> str:
+    return f"/sweeps/{quote(name)}"
+
+
 async def _asked(request: Request) -> dict[str, str]:
     data = b""
     async for chunk in request.stream():
@@ -138,16 +167,13 @@ async def _log_events(tail: LogTail) -> AsyncIterator[str]:
 
 
 def _stream(events: AsyncIterator[str]) -> Response:
-    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    headers = {**_NEW, "X-Accel-Buffering": "no"}
     return StreamingResponse(events, media_type="text/event-stream", headers=headers)
 
 
-def _page(title: str, **given: object) -> Response:
-    environment = Environment(loader=PackageLoader("tuning.watch.live", "."), autoescape=True)
-    html = environment.get_template("live.html").render(
-        title=title, plotly=plotly.__version__, **given
-    )
-    return HTMLResponse(html, headers={"Cache-Control": "no-store"})
+def _page(title: str, **given: Any) -> Response:
+    html = render(title=title, static=True, plotly_src=f"/static/{_PLOTLY}", **given)
+    return HTMLResponse(html, headers=_NEW)
 
 
 async def _static(request: Request) -> Response:
@@ -163,14 +189,9 @@ async def _static(request: Request) -> Response:
 
 @cache
 def _contents() -> dict[str, str]:
-    own = files("tuning.watch.live")
-    return {
-        f"plotly-{plotly.__version__}.js": get_plotlyjs(),
-        "page.css": asset("page.css"),
-        "page.js": asset("page.js"),
-        "live.css": (own / "live.css").read_text(encoding="utf-8"),
-        "live.js": (own / "live.js").read_text(encoding="utf-8"),
-    }
+    live = (files("tuning.watch.live") / "live.js").read_text(encoding="utf-8")
+    shared = {name: asset(name) for name in ("page.css", *SWEEP_SCRIPTS)}
+    return {_PLOTLY: get_plotlyjs(), "live.js": live, **shared}
 
 
 async def _explain(request: Request, error: Exception) -> Response:

@@ -13,15 +13,15 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-import plotly.graph_objects as go
-
 from results.analysis.selection import Trial
 from results.paths import SweepPaths
+from results.records.notes import read_notes
 from results.records.spec_file import read_spec
 from results.records.trial import Report, TrialRecord
-from results.report.page import PageSection, unit_for
+from results.report.page import section_messages, unit_for
 from results.report.sweep_data import SweepData, assemble, read_phases
-from results.report.sweep_page import lead, sections, winner
+from results.report.sweep_page import head, sections, state
+from results.report.trial_rows import trial_rows
 from results.sweep_folder.folder import total_elapsed_s
 from results.sweep_folder.lock import current_driver
 from search_spaces.errors import UserError
@@ -39,6 +39,9 @@ _SLOW = 20
 _REDRAW_S = 10.0
 """While a driver runs, what grows with time alone is drawn so often."""
 _KEEP_ALIVE_S = 15.0
+
+_TRIAL = "trial "
+"""Begins the name of a part that is the row of a trial; those that change are sent together."""
 
 Publish = Callable[[str, str], None]
 
@@ -93,17 +96,21 @@ class Snapshot:
         changed = self._read()
         driver = self._source.driver()
         changed |= driver != self._driver or self._data is None
+        changed |= self._data is not None and read_notes(self._source.paths) != self._data.notes
         self._driver = driver
         due = driver is not None and time.monotonic() > self._drawn + _REDRAW_S
         if changed or due or driver is not None:
-            spec = read_spec(self._source.paths)
             if changed or due:
                 self._data = self._assembled()
             assert self._data is not None
-            publish("head", json.dumps({**self._head(), "budget": spec.budget.trials}))
+            self._publish_head(publish)
+        if changed and self._data is not None:
+            for row in trial_rows(self._data):
+                publish(f"{_TRIAL}{row['id']}", json.dumps(row))
         if changed or due:
             self._publish_sections(publish)
             if self._slow_is_due():
+                self._publish_head(publish)
                 self._publish_sections(publish)
             self._drawn = time.monotonic()
 
@@ -142,29 +149,31 @@ class Snapshot:
         self._slow = sorted(ended), now + _SLOW * (now - began)
         return True
 
+    def _publish_head(self, publish: Publish) -> None:
+        budget = read_spec(self._source.paths).budget
+        publish("head", json.dumps({**self._head(), "budget": budget.trials}))
+
     def _publish_sections(self, publish: Publish) -> None:
         assert self._data is not None
-        for place, section in enumerate(sections(self._data)):
-            if section.has_content:
-                publish(section.key, section_json(section, place))
+        for kind, section in section_messages(sections(self._data)):
+            publish(f"{kind} {section['key']}", json.dumps(section))
 
     def _head(self) -> dict[str, Any]:
         data, source = self._data, self._source
         assert data is not None
         records = [record for record, _ in self._trials.values()]
-        finished = sum(r.state.finished for r in records)
+        pending = ", ".join(c.do for c in pending_commands(source.paths))
+        words = [state(data) + ("" if data.finished else "; no driver runs it")]
+        if self._driver:
+            words = [f"{self._driver} runs it", self._left(data, records)]
         return {
-            "title": data.spec.name,
-            "lead": lead(data),
-            "winner": winner(data),
+            **head(data),
+            "live": True,
+            "state": "; ".join(filter(None, [*words, pending and f"waits to be done: {pending}"])),
             "driver": self._driver or "",
+            "finished": data.finished and not self._driver,
             "readOnly": source.read_only,
-            "finished": finished,
-            "left": self._left(data, records) if self._driver else "",
-            "pending": [c.do for c in pending_commands(source.paths)],
-            "running": [r.id for r in records if r.state.active],
-            "trials": sorted(r.id for r in records),
-            "space": list(data.spec.domains()),
+            "done": sum(r.state.finished for r in records),
         }
 
     def _left(self, data: SweepData, records: list[TrialRecord]) -> str:
@@ -176,20 +185,6 @@ class Snapshot:
             return ""
         unit = unit_for(found.seconds)
         return f"about {unit.format(found.seconds)} {unit.symbol} and {found.cost} left"
-
-
-def section_json(section: PageSection, place: int) -> str:
-    """A section for the page; `place` orders them."""
-    drawn = section.plot.to_json() if isinstance(section.plot, go.Figure) else "null"
-    rest = {
-        "key": section.key,
-        "place": place,
-        "title": section.title,
-        "text": list(section.text),
-        "header": list(section.header),
-        "rows": [list(row) for row in section.rows],
-    }
-    return f'{json.dumps(rest)[:-1]}, "figure": {drawn}}}'
 
 
 class Feed:
@@ -224,10 +219,12 @@ class Feed:
             self._lookers -= 1
 
     def _newer(self, seen: int) -> Iterator[str]:
-        for key, (version, data) in list(self._parts.items()):
-            if version > seen:
-                kind = key if key in ("head", "problem") else "section"
-                yield f"event: {kind}\ndata: {data}\n\n"
+        new = {k: data for k, (version, data) in list(self._parts.items()) if version > seen}
+        rows = ",".join(new.pop(key) for key in [*new] if key.startswith(_TRIAL))
+        for key, data in new.items():
+            yield f"event: {key.partition(' ')[0]}\ndata: {data}\n\n"
+        if rows:
+            yield f"event: trials\ndata: [{rows}]\n\n"
 
     async def _poll(self) -> None:
         loop = asyncio.get_running_loop()
