@@ -30,6 +30,9 @@ from benchmarks.search.tasks import Task, lcbench, misleading, scale
 REFERENCE = "auto + asha_promote"
 CONTENDERS: dict[str, Callable[[Task, int], Contender]] = {
     REFERENCE: partial(Ours, searcher="auto", scheduler="asha_promote"),
+    "auto + asha_promote, no check": partial(
+        Ours, searcher="auto", scheduler="asha_promote", check=False
+    ),
     "auto + asha": partial(Ours, searcher="auto", scheduler="asha"),
     "auto without stopping": partial(Ours, searcher="auto", scheduler="none"),
     "tpe + asha_promote": partial(Ours, searcher="tpe", scheduler="asha_promote"),

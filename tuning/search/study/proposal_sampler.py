@@ -44,6 +44,8 @@ class ProposalSampler:
         self.proposed = EarlierProposals(spec, space, is_unique=search.name in UNIQUE)
         self.curves: Mapping[int, ScoreCurve] = {}
         """Of every trial that has reported, by number."""
+        self.misleading = False
+        """Whether rungs mislead, so that trials are compared at `max_t` only."""
 
     def prepare(self, number: int) -> None:
         """Make the sampler of this proposal, and select the trials that it sees."""
@@ -62,7 +64,7 @@ class ProposalSampler:
             self.proposed.show_found(t for t in trials if t.number < 0)
         evidence = Evidence(
             space=self._space.distributions,
-            levels=comparison_steps(self._spec.scheduler),
+            levels=comparison_steps(self._spec.scheduler)[-1 if self.misleading else 0 :],
             trials=[self._as_evidence(t, sign) for t in trials],
             number=number,
             base_seed=self._spec.seed,
