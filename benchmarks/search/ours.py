@@ -44,9 +44,7 @@ class Ours(Contender):
         """The paused trial that should continue, else a new one."""
         called = self._scheduler.next_to_resume(more=True, idle=False)
         if called is None:
-            number, params = self._study.ask(
-                self._curves, misleading=self._scheduler.misleading
-            )
+            number, params = self._study.ask(self._curves, misleading=self._scheduler.misleading)
             called = f"t{number:04d}"
             self._records[called] = TrialRecord(
                 id=called, number=number, params=params, config=params, seed=0, created=time.time()

@@ -10,6 +10,7 @@ from pathlib import Path
 from results.analysis.cost import cost_shares, total_cost
 from results.analysis.leaderboard import TrialSummary
 from results.analysis.numbers import MAX_COMPARED
+from results.analysis.rungs import rung_evidence
 from results.records.trial import TrialState
 from results.report.failure_classes import failure_classes
 from results.report.page import PageSection, number, setting, unit_for, write_page
@@ -126,7 +127,9 @@ def sections(data: SweepData) -> Iterator[PageSection]:
     for one in data.objectives:
         yield from _objective(one, notes)
     yield PageSection("Pareto front", plot=figures.pareto_front(data))
-    yield PageSection("Rungs and promotions", plot=rungs_figure(data))
+    evidence = rung_evidence(data.spec, data.trials)
+    notes = [evidence.advice(data.spec.name)] if evidence else []
+    yield PageSection("Rungs and promotions", notes, rungs_figure(data))
     share = idle_share(data)
     notes = ["A row is a group of workers, found from the times of the attempts."]
     notes.append(f"They wait for a trial in {share:.0%} of a session's time, up to their last one.")

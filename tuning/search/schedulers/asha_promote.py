@@ -91,7 +91,9 @@ class AshaPromote(Scheduler):
     def next_to_resume(self, *, more: bool, idle: bool) -> str | None:
         """A trial that tests the rungs, else the best promotable one of the highest rung."""
         check = self._check
-        if check and (tested := check.follow_up() or check.scout(self._waiting.get(self._lowest, []))):
+        if check and (
+            tested := check.follow_up() or check.scout(self._waiting.get(self._lowest, []))
+        ):
             return tested
         if not (check and more and check.prefers_new()) and (best := self._promotable()):
             return best
