@@ -73,16 +73,16 @@ class RungEvidence:
         """
         if self.complete < 2:
             count = "one trial is" if self.complete else "no trial is"
-            return f"early values: unknown how far they can be trusted, {count} complete"
-        at = ", ".join(map(str, self.places))
-        winner = f"of {self.complete} complete trials the best, {self.winner}, was {at}"
+            return f"early values: unknown whether they mislead, {count} complete"
+        at = " and ".join(map(str, self.places))
+        winner = f"of {self.complete} complete trials the best ({self.winner}) was {at}"
         if self.misleading:
             return f"early values mislead: {winner}; {self._remedy(sweep)}"
         if self.tested:
             return f"early values: {winner}: the rungs agree"
         return (
-            f"early values: {winner}; no other trial that a rung would stop was trained to its end,"
-            " so whether one would have won is unknown"
+            f"early values: {winner}; unknown whether they mislead, no trial that a rung would stop"
+            " was trained to the end"
         )
 
     def _remedy(self, sweep: str) -> str:

@@ -54,10 +54,6 @@ class Rung:
         """The trial with so many better ones."""
         return self._order[index][-1]
 
-    def cost(self, trial_id: str) -> float:
-        """The negative merit."""
-        return self._places[trial_id][0]
-
     def place(self, trial_id: str) -> _Place:
         """A key that sorts trials of this rung, best first."""
         return self._places[trial_id]

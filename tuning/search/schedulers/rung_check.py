@@ -143,10 +143,10 @@ class RungCheck:
         Args:
             waiting: paused trials of that rung, best first.
         """
-        rung = self._rungs.get(self._lowest, ())
+        rung = self._rungs.get(self._lowest, Rung())
         if not self._complete or len(rung) < _SCOUTED_RUNG or not self._affords("scout"):
             return None
-        usable = bisect_right(waiting, self._worst_usable(), key=self._rungs[self._lowest].cost)
+        usable = bisect_right(waiting, -_least_usable(rung), key=lambda t: -rung.merit(t))
         turn = self._scouts + sum(self._role(t) == "scout" for t in self._starting)
         quantile = _SCOUT_QUANTILES[turn % len(_SCOUT_QUANTILES)]
         return waiting[round(quantile * (usable - 1))] if usable else None
@@ -204,13 +204,6 @@ class RungCheck:
         count = len(self._errors)
         return max(0.0, self._errors[count // 2]) if count >= 3 else 0.0
 
-    def _worst_usable(self) -> float:
-        """The highest cost of a trial at the lowest rung that is no outlier."""
-        rung = self._rungs[self._lowest]
-        low, middle, high = (rung.cost(rung.at(len(rung) * k // 4)) for k in (1, 2, 3))
-        spread = high - low
-        return middle + _OUTLIER * spread if math.isfinite(spread) else middle
-
     def _extrapolate(self, trial: _Progress, milestone: float) -> float | None:
         """The merit at `max_t` if gains shrink as between the last two thirds of the way.
 
@@ -225,7 +218,13 @@ class RungCheck:
             return third
         ratio = min(gain / before, _MAX_RATIO)
         count = (self._max_t - milestone) / (milestone / 3)
-        return third + gain * ratio * (1 - ratio**count) / (1 - ratio)
+        return float(third + gain * ratio * (1 - ratio**count) / (1 - ratio))
+
+
+def _least_usable(rung: Rung) -> float:
+    """The lowest merit that is no outlier."""
+    high, middle, low = (rung.merit(rung.at(len(rung) * k // 4)) for k in (1, 2, 3))
+    return middle - _OUTLIER * (high - low)
 
 
 def promotable(rung: Rung, reduction_factor: float) -> int:
