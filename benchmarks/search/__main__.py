@@ -33,6 +33,12 @@ CONTENDERS: dict[str, Callable[[Task, int], Contender]] = {
     "auto + asha_promote, no check": partial(
         Ours, searcher="auto", scheduler="asha_promote", check=False
     ),
+    "auto + asha_promote, good prior": partial(
+        Ours, searcher="auto", scheduler="asha_promote", prior="good"
+    ),
+    "auto + asha_promote, bad prior": partial(
+        Ours, searcher="auto", scheduler="asha_promote", prior="bad"
+    ),
     "auto + asha": partial(Ours, searcher="auto", scheduler="asha"),
     "auto without stopping": partial(Ours, searcher="auto", scheduler="none"),
     "tpe + asha_promote": partial(Ours, searcher="tpe", scheduler="asha_promote"),

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from benchmarks.search.simulate import Attempt, Contender
-from benchmarks.search.tasks import Task
+from benchmarks.search.tasks import Task, with_prior
 from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.evidence import ScoreCurves
@@ -19,14 +19,20 @@ class Ours(Contender):
     """A searcher and a scheduler by name, combined as in a sweep."""
 
     def __init__(
-        self, task: Task, seed: int, searcher: str, scheduler: str, check: str | bool = "auto"
+        self,
+        task: Task,
+        seed: int,
+        searcher: str,
+        scheduler: str,
+        check: str | bool = "auto",
+        prior: str = "",
     ) -> None:
         self._spec = SweepSpec.model_validate(
             {
                 "name": "simulated",
                 "trainable": "simulated",
                 "metric": "error",
-                "space": task.space,
+                "space": with_prior(task, prior) if prior else task.space,
                 "search": {"name": searcher},
                 "scheduler": {"name": scheduler, "max_t": task.epochs, "check": check},
                 "budget": {"time": 1e9},

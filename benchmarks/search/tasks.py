@@ -50,6 +50,21 @@ def draw(space: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     return {name: _value(*next(iter(form.items())), rng) for name, form in space.items()}
 
 
+def with_prior(task: Task, quality: str) -> dict[str, Any]:
+    """The space of a task with a prior for each parameter.
+
+    Args:
+        task: of the benchmark.
+        quality: `good`: of the best 2 % of random configurations, in the middle of them; `bad`: the
+            worst of them.
+    """
+    rng = np.random.default_rng(1)
+    configs = [draw(task.space, rng) for _ in range(_POOL)]
+    order = np.argsort(task.expected(configs)[:, -1])
+    prior = configs[order[_POOL // 100] if quality == "good" else order[-1]]
+    return {name: {**form, "prior": prior[name]} for name, form in task.space.items()}
+
+
 def _value(kind: str, bounds: list[float], rng: np.random.Generator) -> float | int:
     low, high = bounds
     if "log" in kind:
