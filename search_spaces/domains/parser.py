@@ -174,8 +174,8 @@ def _node_fault(raw: object) -> str | None:
         return f"{_EXPECTED}, got {show(raw)}; a constant belongs under fixed:"
     if not raw:
         return f"{_EXPECTED}, got {{}}"
-    if len(raw) > 1 and (kinds := [key for key in raw if key in KINDS]):
-        return f"{kinds[0]} must stand alone, got {', '.join(map(str, raw))}"
+    if not is_domain_form(raw) and (kinds := [key for key in raw if key in KINDS]):
+        return f"{kinds[0]} takes only {PRIOR} beside it, got {', '.join(map(str, raw))}"
     if _misspelt(raw):
         name = next(iter(raw))
         if name == "sample_from":  # Ray Tune's, of a Python function

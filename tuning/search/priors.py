@@ -27,7 +27,7 @@ HAVE_PRIORS = ("random", *READS_VALUES, *UNIQUE)
 """Searchers that draw around priors; all others only start from them."""
 _SHARE, _FIRST = 0.5, 10
 """The share of the first proposals; from then on it falls with their number."""
-_SPREAD = 0.25
+_SPREAD = 0.15
 """Standard deviation around a prior, as a share of its domain (or of its logarithm)."""
 
 
