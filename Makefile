@@ -7,7 +7,7 @@ STAMP := $(VENV)/installed
 # Each test process, and each of Ray's workers, would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart setup test unit ray user-code layouts check bench chaos cluster gpu clean
+.PHONY: quickstart setup test unit ray user-code layouts check docs bench chaos cluster gpu clean
 
 quickstart: setup
 	$(BIN)/tune run search_spaces/llm.yaml
@@ -48,6 +48,11 @@ check: setup
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
+# The site, into build/site; a link without a target or a page that is in no menu is an error.
+docs: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e ".[docs]"
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
 bench: setup
 	$(BIN)/python -m benchmarks.overhead
 
@@ -60,7 +65,7 @@ chaos: setup
 cluster: setup
 	$(BIN)/python -m pytest -rs tests/cluster
 
-# On a machine with a CUDA device: docs/performance.md, "On a GPU".
+# On a machine with a CUDA device: docs/measurements/performance.md, "On a GPU".
 gpu: setup
 	$(BIN)/python -m pytest tests/gpu
 

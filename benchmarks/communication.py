@@ -40,7 +40,7 @@ def run_rank(rank: int, world: int, side: int, rounds: int, folder: Path) -> lis
     import torch
     import torch.distributed as dist
 
-    from trainables.training.communication.collectives import Traffic
+    from trainables.parallel.footprint import Traffic
     from trainables.training.communication.config import CommunicationConfig
     from trainables.training.communication.exchange import compression
 
@@ -57,14 +57,14 @@ def run_rank(rank: int, world: int, side: int, rounds: int, folder: Path) -> lis
     for _ in range(rounds + 1):  # the first one is a warm-up
         for name, way in ways.items():
             copy = {"": gradient.clone()}
-            traffic[name].bytes = traffic[name].rounds = 0
+            traffic[name].bytes = traffic[name].messages = 0
             dist.barrier()
             began = time.perf_counter()
             way.average(copy)
             seconds[name].append(time.perf_counter() - began)
     dist.destroy_process_group()
     return [
-        {"way": n, "seconds": seconds[n][1:], "bytes": t.bytes, "rounds": t.rounds}
+        {"way": n, "seconds": seconds[n][1:], "bytes": t.bytes, "rounds": t.messages}
         for n, t in traffic.items()
     ]
 

@@ -35,6 +35,11 @@ for name in TRAINABLES:
     model.problems(given), model(**given).checkpoint_bytes
     check(f"the configuration of {name}")
 """
+SHORTEST = """
+import trainables.digits.config, trainables.digits.task
+ours = [m for m in sys.modules if m.partition(".")[0] in ("search_spaces", "results", "trainables")]
+assert len(ours) <= 60, f"digits pulls {len(ours)} modules of this project"
+"""
 COMMAND = """
 from tuning.cli import main
 try:
@@ -92,6 +97,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "results": (MODULES, RESULTS),
     "trainables": (MODULES, [*CONTRACT, *TRAINABLES]),
     "configs": (CONFIGS, []),
+    "shortest_trainable": (SHORTEST, []),
     "help": (COMMAND, ["--help"]),
     "version": (COMMAND, ["--version"]),
     "run_help": (COMMAND, ["run", "--help"]),

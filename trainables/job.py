@@ -60,6 +60,7 @@ class TrialJob:
         report_from: where a command's reports come from.
         stop_grace_s: longest time that a command may take to end after SIGTERM.
         cwd: what a command has in its working directory: nothing, or a view of its `project`.
+        repetition: name of a repetition of the trial, of which several may run side by side.
     """
 
     trial_id: str
@@ -87,11 +88,12 @@ class TrialJob:
     report_from: ReportFromSpec = field(default_factory=ReportFromSpec)
     stop_grace_s: float = 10.0
     cwd: str = "trial"
+    repetition: str = ""
 
     @property
     def key(self) -> str:
         """Identifies this attempt within its sweep."""
-        return f"{self.trial_id}.{self.attempt}"
+        return f"{self.trial_id}{self.repetition}.{self.attempt}"
 
     def layout_on(self, ranks: int) -> Layout:
         """How so many ranks share the model."""

@@ -25,13 +25,13 @@ from trainables.user_code.user_loop import UserFunction, UserLoop
 
 TRAINABLES: dict[str, str] = {
     "causal_lm": "trainables.causal_lm.trainable:CausalLM",
-    "digits": "trainables.digits.trainable:Digits",
-    "distill": "trainables.distill.trainable:Distill",
-    "dpo": "trainables.dpo.trainable:DPO",
+    "digits": "trainables.digits.config:Digits",
+    "distill": "trainables.distill.config:Distill",
+    "dpo": "trainables.dpo.config:DPO",
     "federated": "trainables.federated.trainable:Federated",
     "grpo": "trainables.grpo.trainable:GRPO",
-    "sft": "trainables.sft.trainable:SFT",
-    "image_classifier": "trainables.image_classifier.trainable:ImageClassifier",
+    "sft": "trainables.sft.config:SFT",
+    "image_classifier": "trainables.image_classifier.config:ImageClassifier",
 }
 """Name in a sweep file → `module:Class`. A new trainable is one line here."""
 

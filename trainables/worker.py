@@ -22,7 +22,7 @@ from trainables.runtime.leave_check import LeaveCheck
 from trainables.runtime.phase_times import PhaseTimes
 from trainables.runtime.preemption import Preempted, preemption_reason, preemption_requested
 from trainables.runtime.provenance import ProvenanceRecorder
-from trainables.runtime.sampler import Sampler
+from trainables.runtime.sampler import UsageSampler
 from trainables.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Worker:
     _reports: ReportWriter = field(init=False)
     times: PhaseTimes = field(default_factory=PhaseTimes, init=False)
     _provenance: ProvenanceRecorder = field(init=False)
-    _sampler: Sampler = field(init=False)
+    _sampler: UsageSampler = field(init=False)
     _watchdog: Watchdog = field(init=False)
     _loading: tuple[float, Manifest] | None = field(default=None, init=False)
     _leaves: LeaveCheck = field(init=False)
@@ -75,7 +75,7 @@ class Worker:
         self._provenance = ProvenanceRecorder(
             self.job.paths, self.job.attempt, self.device, self.world_size
         )
-        self._sampler = Sampler(
+        self._sampler = UsageSampler(
             self.job.paths, self.job.attempt, self.rank, self.device, self.times
         )
 

@@ -97,7 +97,7 @@ def create(
     """
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.sweep_dir.create import create_sweep
-    from tuning.controller.sweep_dir.warm_start import source_sweeps
+    from tuning.search.warm_start import source_sweeps
 
     loaded = load(sweep, overrides) if isinstance(sweep, (str, Path)) else sweep
     preflight(loaded, files=address is None)

@@ -87,6 +87,11 @@ def rank_trials(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
     Configurations with several seeds are compared by their mean. Their trials stay together, best
     seed first. A configuration counts as failed, or as violating a constraint, if one seed does.
     """
+
+    def seed_rank(line: TrialSummary) -> tuple[bool, bool, float, str]:
+        rank = 0.0 if line.value is None else cost(line.value, mode)
+        return line.value is None, not line.record.eligible, rank, line.record.id
+
     ranked = []
     for group in group_by_configuration(lines):
         values = [line.value for line in group if line.value is not None]
@@ -95,7 +100,7 @@ def rank_trials(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
             group = [replace(e, mean=average, half_width=half, seeds=seeds) for e in group]
         ranked.append(group)
     ranked.sort(key=lambda group: min(_rank(line, group, mode) for line in group))
-    return [line for group in ranked for line in sorted(group, key=lambda e: _seed_rank(e, mode))]
+    return [line for group in ranked for line in sorted(group, key=seed_rank)]
 
 
 def group_by_configuration(lines: Iterable[TrialSummary]) -> list[list[TrialSummary]]:
@@ -126,8 +131,3 @@ def _rank(
     failed = any(e.record.state is TrialState.FAILED for e in group)
     violated_constraints = any(e.record.violated_constraints for e in group)
     return line.value is None, failed, violated_constraints, rank, line.record.id
-
-
-def _seed_rank(line: TrialSummary, mode: str) -> tuple[bool, bool, float, str]:
-    rank = 0.0 if line.value is None else cost(line.value, mode)
-    return line.value is None, not line.record.eligible, rank, line.record.id

@@ -91,25 +91,18 @@ def rank_front(
             least weighted sum. Objectives are scaled to 0..1 over the front.
         weights: for the weighted rule; objectives that are missing weigh 1.
     """
-    front = non_dominated(points, modes)
-
-    def total_cost(i: int) -> float:
-        scaled = _scaled(points[i], [points[j] for j in front], modes)
-        if rule == "knee":
-            return math.hypot(*scaled.values())
-        return sum(weights.get(name, 1.0) * part for name, part in scaled.items())
-
-    return sorted(front, key=total_cost)
-
-
-def _scaled(point: Point, among: Sequence[Point], modes: Mapping[str, str]) -> dict[str, float]:
-    """Cost of each objective, scaled from 0, the best of `among`, to 1, the worst."""
-    scaled = {}
+    front, scaled = non_dominated(points, modes), dict[str, list[float]]()
     for name, mode in modes.items():
-        costs = [cost(comparable(p[name]), mode) for p in among]
+        costs = [cost(comparable(points[i][name]), mode) for i in front]
         spread = (max(costs) - min(costs)) or 1.0
-        scaled[name] = (cost(comparable(point[name]), mode) - min(costs)) / spread
-    return scaled
+        scaled[name] = [(value - min(costs)) / spread for value in costs]
+
+    def total_cost(place: int) -> float:
+        if rule == "knee":
+            return math.hypot(*(parts[place] for parts in scaled.values()))
+        return sum(weights.get(name, 1.0) * parts[place] for name, parts in scaled.items())
+
+    return [front[place] for place in sorted(range(len(front)), key=total_cost)]
 
 
 def cost(value: float, mode: str) -> float:

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from results.averaging.file_stack import FileStack, ModelFiles, ReadBuffers
 from results.averaging.method import Method
 from results.averaging.numerics import STORED, Floats, narrow
-from results.checkpoints.tensor_layout import Layout, PlannedTensor
+from results.checkpoints.tensor_layout import PlannedTensor, TensorLayout
 from search_spaces.errors import UserError
 
 _FACTOR = re.compile(r"(.*\blora_)(A|B|embedding_A|embedding_B)(\..+)?")
@@ -100,7 +100,7 @@ class Adapters:
             return [stack.value(m, whole).copy().reshape(tensor.shape) for m in range(models)]
 
 
-def _pairs(layout: Layout) -> dict[str, tuple[str, str]]:
+def _pairs(layout: TensorLayout) -> dict[str, tuple[str, str]]:
     """Name of either factor → names of A and B."""
     pairs: dict[str, tuple[str, str]] = {}
     for name, tensor in layout.tensors.items():

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from results.averaging.numerics import STORED, Array, Floats, widen
 from results.averaging.stack import Stack
-from results.checkpoints.tensor_layout import Layout
+from results.checkpoints.tensor_layout import TensorLayout
 from search_spaces.errors import UserError
 
 
@@ -24,9 +24,9 @@ class ModelFiles:
         base: the models' common start, for methods that need it.
     """
 
-    layouts: Sequence[Layout]
+    layouts: Sequence[TensorLayout]
     shares: Sequence[float]
-    base: Layout | None = None
+    base: TensorLayout | None = None
 
 
 class ReadBuffers:
@@ -87,7 +87,7 @@ class FileStack(Stack):
         self._base_start = piece.start
         return self._finite(self._models.base, piece, into)
 
-    def _finite(self, layout: Layout, piece: slice, into: Floats) -> Floats:
+    def _finite(self, layout: TensorLayout, piece: slice, into: Floats) -> Floats:
         import numpy as np
 
         values = self._floats(layout, piece, into)
@@ -95,12 +95,12 @@ class FileStack(Stack):
             raise UserError(f"{layout.path}: tensor '{self.name}' holds a NaN or an infinity")
         return values
 
-    def _floats(self, layout: Layout, piece: slice, into: Floats) -> Floats:
+    def _floats(self, layout: TensorLayout, piece: slice, into: Floats) -> Floats:
         values = into[: piece.stop - piece.start]
         widen(self._raw(layout, piece), values)
         return values
 
-    def _raw(self, layout: Layout, piece: slice) -> Array:
+    def _raw(self, layout: TensorLayout, piece: slice) -> Array:
         import numpy as np
 
         stored = STORED[layout.tensors[self.name].dtype]
@@ -108,7 +108,7 @@ class FileStack(Stack):
         size = (piece.stop - piece.start) * width
         return np.frombuffer(self.bytes_of(layout, piece.start * width, size), stored)
 
-    def bytes_of(self, layout: Layout, offset: int, size: int) -> memoryview:
+    def bytes_of(self, layout: TensorLayout, offset: int, size: int) -> memoryview:
         """Bytes of the tensor in one model; the next call overwrites them."""
         tensor = layout.tensors[self.name]
         if tensor.file not in self._open:

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import BinaryIO
 
 from results.averaging.numerics import STORED, item_bytes
-from results.checkpoints.tensor_layout import INDEX, Layout, PlannedTensor, header_bytes
+from results.checkpoints.tensor_layout import INDEX, PlannedTensor, TensorLayout, header_bytes
 from results.storage.atomic import fsync_dir, write_atomic
 
 PiecesOf = Callable[[str], Iterable[bytes | memoryview]]
 
 
-def plan_output(layout: Layout, dtype: str | None) -> dict[str, PlannedTensor]:
+def plan_output(layout: TensorLayout, dtype: str | None) -> dict[str, PlannedTensor]:
     """The tensors to write: those of a model, with its floats in `dtype` if one is given."""
     plan = {}
     for name, tensor in layout.tensors.items():

@@ -18,7 +18,7 @@ from results.averaging.numerics import DTYPES
 from results.averaging.stack import GRAIN
 from results.averaging.tensor_average import PIECES_PER_TASK, TASKS_AHEAD, TensorAverager
 from results.checkpoints.tensor_layout import (
-    Layout,
+    TensorLayout,
     common_metadata,
     layout_mismatch,
     read_layout,
@@ -103,7 +103,7 @@ def average(
 
 def _read_models(
     sources: Sequence[Path], method: Method, base: Path | None
-) -> tuple[list[Layout], Layout | None]:
+) -> tuple[list[TensorLayout], TensorLayout | None]:
     """Read the layouts of the models and of their base, and check that they fit together."""
     if method.needs_base and base is None:
         raise UserError(f"method {method.name()} needs the weights from which the models started")
@@ -134,7 +134,7 @@ def _piece_size_and_threads(method: Method, models: int, max_memory: int) -> tup
     return piece_size, threads
 
 
-def _content_keys(layouts: Sequence[Layout]) -> list[str]:
+def _content_keys(layouts: Sequence[TensorLayout]) -> list[str]:
     """A key per model: the digest of a sample, and of all bytes where samples are equal."""
     samples = []
     for layout in layouts:
@@ -149,7 +149,7 @@ def _content_keys(layouts: Sequence[Layout]) -> list[str]:
     return [s + _digest(x) if s in twins else s for s, x in zip(samples, layouts, strict=True)]
 
 
-def _digest(layout: Layout) -> str:
+def _digest(layout: TensorLayout) -> str:
     digest = hashlib.sha256()
     for path in layout.files:
         with open(path, "rb") as f:

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from results.checkpoints.tensor_layout import (
-    Layout,
     PlannedTensor,
     Tensor,
+    TensorLayout,
     header_bytes,
     read_layout,
     weights_file,
@@ -139,7 +139,7 @@ def open_tensors(folder: Path, kind: str = MODEL) -> dict[str, ShardedTensor]:
     return {name: _checked(folder, name, found) for name, found in sorted(blocks.items())}
 
 
-def _blocks(layout: Layout) -> Iterable[tuple[str, tuple[tuple[int, ...], Block]]]:
+def _blocks(layout: TensorLayout) -> Iterable[tuple[str, tuple[tuple[int, ...], Block]]]:
     try:
         places: dict[str, Any] = json.loads(layout.metadata.get(PARTS, "{}"))
         for name, tensor in layout.tensors.items():

@@ -41,7 +41,7 @@ class Tensor:
 
 
 @dataclass(frozen=True)
-class Layout:
+class TensorLayout:
     """The tensors of a model, in the order of their bytes, and the free-form metadata.
 
     Attributes:
@@ -65,7 +65,7 @@ def weights_file(folder: Path, name: str = "model.safetensors") -> Path:
     return index if index.is_file() and not (folder / name).is_file() else folder / name
 
 
-def read_layout(path: Path) -> Layout:
+def read_layout(path: Path) -> TensorLayout:
     """Read the header of a safetensors file, or the headers of all shards of an index.
 
     Raises:
@@ -80,7 +80,7 @@ def common_metadata(metadata: Sequence[dict[str, str]]) -> dict[str, str]:
     return {k: v for k, v in first.items() if all(other.get(k) == v for other in others)}
 
 
-def _shards(path: Path) -> Layout:
+def _shards(path: Path) -> TensorLayout:
     try:
         names: dict[str, str] = parse_json(read_regular(path))["weight_map"]
         if any(Path(file).name != file for file in names.values()):
@@ -91,10 +91,10 @@ def _shards(path: Path) -> Layout:
     tensors = {name: tensor for shard in shards for name, tensor in shard.tensors.items()}
     if {name: tensor.file.name for name, tensor in tensors.items()} != names:
         raise UserError(f"{path}: the shards do not hold the tensors that it names")
-    return Layout(path, tensors, common_metadata([shard.metadata for shard in shards]))
+    return TensorLayout(path, tensors, common_metadata([shard.metadata for shard in shards]))
 
 
-def _file(path: Path) -> Layout:
+def _file(path: Path) -> TensorLayout:
     try:
         with open(path, "rb") as f:
             length = int.from_bytes(f.read(8), "little")
@@ -109,7 +109,7 @@ def _file(path: Path) -> Layout:
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         raise UserError(f"{path}: not a complete safetensors file ({e})") from e
     ordered = dict(sorted(tensors.items(), key=lambda item: (item[1].start, item[0])))
-    return Layout(path, ordered, metadata)
+    return TensorLayout(path, ordered, metadata)
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def header_bytes(tensors: Mapping[str, PlannedTensor], metadata: dict[str, str])
     return len(text).to_bytes(8, "little") + text
 
 
-def layout_mismatch(first: Layout, other: Layout) -> str | None:
+def layout_mismatch(first: TensorLayout, other: TensorLayout) -> str | None:
     """Why two models cannot be averaged; None when names, shapes and dtypes agree."""
     for name in [*first.tensors, *other.tensors]:
         if name not in other.tensors or name not in first.tensors:
@@ -151,7 +151,7 @@ def layout_mismatch(first: Layout, other: Layout) -> str | None:
     return None
 
 
-def start_mismatch(model: Layout, start: Layout) -> str | None:
+def start_mismatch(model: TensorLayout, start: TensorLayout) -> str | None:
     """Why a model cannot have been trained from `start`; None if it can.
 
     The start may have additional tensors, and floats of another format.

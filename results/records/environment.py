@@ -99,3 +99,26 @@ def _differing(then: Mapping[str, str], now: Mapping[str, str]) -> list[tuple[st
 
 def _listed(then: Mapping[str, str], now: Mapping[str, str]) -> str:
     return ", ".join(f"{name} {old} then, {new} now" for name, old, new in _differing(then, now))
+
+
+def version_changes(
+    paths: SweepPaths, records: Mapping[str, TrialRecord], versions: Mapping[str, str]
+) -> list[str]:
+    """Lines about libraries that changed their version since the newest recorded environment.
+
+    A resume works with any version, because it reads files and no pickles. But under another
+    version of PyTorch the rest of a curve may differ in its last bits.
+
+    Args:
+        versions: of the libraries now.
+    """
+    attempts = ((a.started, r.id, a.number) for r in records.values() for a in r.attempts)
+    newest_first = sorted(attempts, reverse=True)
+    known = (read(paths.trial(trial), number) for _, trial, number in newest_first)
+    if (ran := next(filter(None, known), None)) is None:
+        return []
+    now = ran.model_copy(update={"versions": dict(versions)})
+    return [
+        f"other {line}; trials continue, and may differ in the last bits"
+        for line in differences(ran, now)
+    ]

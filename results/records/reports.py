@@ -75,11 +75,6 @@ class ReportWriter:
         return _chained(report, self._paths.root.name, self._last)
 
 
-def append_report(paths: TrialPaths, report: Report) -> None:
-    """Append a single report durably. For many, a `ReportWriter` does not read the file again."""
-    ReportWriter(paths, report.attempt).append(report)
-
-
 def dump_reports(paths: TrialPaths, reports: list[Report]) -> bytes:
     """The content of a `reports.jsonl` with these reports of one attempt."""
     lines, last = [], FIRST

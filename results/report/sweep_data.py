@@ -143,7 +143,9 @@ def assemble(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> Swe
         environments=environment.read_some(paths, [record for record, _ in trials]),
         is_one_of_several=several,
         others=[
-            _for_objective(spec, trials, *o) for o in objectives.items() if o[0] != spec.metric
+            replace(_for_objective(spec, trials, name, mode), selection=selection)
+            for name, mode in objectives.items()
+            if name != spec.metric
         ],
     )
 

@@ -121,7 +121,7 @@ def no_core_dumps() -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_CORE, (soft, hard))
 
 
-class _Stream:
+class _FilteredStream:
     """The output of one attempt."""
 
     def __init__(self, source: int, log: int, hidden: list[bytes]) -> None:
@@ -176,7 +176,7 @@ def main(control: int) -> None:
         selector.register(commands, selectors.EVENT_READ)
         while selector.get_map():
             for key, _ in selector.select():
-                stream: _Stream | None = key.data
+                stream: _FilteredStream | None = key.data
                 if stream is None and not _handle_command(commands, selector):
                     selector.unregister(commands)
                 elif stream is not None and not stream.pump():
@@ -192,7 +192,7 @@ def _handle_command(commands: socket.socket, selector: selectors.BaseSelector) -
             length, hidden = _LENGTH.unpack(header)[0], b""
             while len(hidden) < length:
                 hidden += commands.recv(length - len(hidden))
-            stream = _Stream(fds[0], fds[1], hidden.split(b"\0") if hidden else [])
+            stream = _FilteredStream(fds[0], fds[1], hidden.split(b"\0") if hidden else [])
             selector.register(stream.source, selectors.EVENT_READ, stream)
             return True
         for key in selector.get_map().values():

@@ -9,6 +9,7 @@ import pytest
 from search_spaces.errors import UserError
 from trainables.registry import resolve
 from trainables.user_code.loader import load, searches_at_import
+from tuning.controller.preflight.trainables import code_problems
 
 LOOP = "def loop(config):\n    ray.train.report({})\n"
 SEARCH = "import optuna\ndef search():\n    optuna.create_study().optimize(loop)\n"
@@ -51,7 +52,7 @@ def written(folder: Path, source: str) -> str:
 @pytest.mark.parametrize("source", REFUSED.values(), ids=REFUSED)
 def test_search_at_import_is_refused(source: str, tmp_path: Path) -> None:
     name = written(tmp_path, source)
-    found = resolve(name).code_problems()
+    found = code_problems(resolve(name))
     assert any("put it under if __name__ == '__main__':" in line for line in found)
     with pytest.raises(UserError, match="when a worker imports the file"):
         load(name)

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from mlflow.utils.validation import _validate_metric_name, _validate_tag_name
 
 from results.paths import SweepPaths
-from results.records.reports import append_report
 from results.records.trial import Report, TrialRecord, TrialState, write_trial
 from results.tracking import Delivery, Ending, SweepFacts, mlflow_tracker
 from results.tracking.mlflow.client import connect, mlflow_name
 from results.tracking.mlflow.database import prepare_database, sqlite_file, sqlite_uri
+from tests.reports import append_report
 from tests.results.tracking.tracked import WAIT_S, runs, trial, write
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own

@@ -21,6 +21,12 @@ from trainables.registry import resolve
 from trainables.user_code.optuna.objective import OptunaObjective
 from trainables.user_code.optuna.sweep_trial import MEMBERS, SweepTrial
 from trainables.user_code.user_loop import UserLoop
+from tuning.controller.preflight.trainables import (
+    code_problems,
+    config_problems,
+    setting_problems,
+    worker_problems,
+)
 
 LOSS, TWO = (Goal("loss", "min"),), (Goal("loss", "min"), Goal("size", "max"))
 
@@ -146,7 +152,7 @@ def test_whatever_asks_for_suggestions_is_an_objective(kind: str, tmp_path: Path
     script.write_text(OBJECTIVES[kind])
     found = resolve(f"{script}:objective")
     assert isinstance(found, OptunaObjective)
-    (problem,) = found.config_problems({"y": 1}, files=True)
+    (problem,) = config_problems(found, {"y": 1}, files=True)
     assert "asks for 'x'" in problem[1]
 
 
@@ -155,8 +161,8 @@ def problems(tmp_path: Path, source: str, **changes: Any) -> list[str]:
     script.write_text(f"def objective(trial):\n    {source}\n")
     found = resolve(f"{script}:objective")
     spec = make_spec(space={"x": {"uniform": [0, 1]}}, scheduler={"name": "none"}, **changes)
-    settings = [text for _, text in found.setting_problems(spec, [{"x": 0.5}])]
-    return [*found.code_problems(), *settings]
+    settings = [text for _, text in setting_problems(found, spec, [{"x": 0.5}])]
+    return [*code_problems(found), *settings]
 
 
 @pytest.mark.parametrize(
@@ -197,8 +203,8 @@ def test_names_of_branches_are_not_required(tmp_path: Path) -> None:
         "    return trial.suggest_float('b', 0, 1)\n"
     )
     trainable = resolve(f"{script}:objective")
-    found = trainable.config_problems({}, files=True)
-    assert [trainable.worker_problems({}, [n])[:1] == [] for n in (1, 2)] == [True, False]
+    found = config_problems(trainable, {}, files=True)
+    assert [worker_problems(trainable, {}, [n])[:1] == [] for n in (1, 2)] == [True, False]
     assert [text.partition(", which")[0] for _, text in found] == ["script.py:2: asks for 'kind'"]
 
 

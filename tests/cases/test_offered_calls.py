@@ -11,6 +11,7 @@ from ray.tune.context import TuneContext
 from trainables.registry import resolve
 from trainables.user_code.offered import CONTEXT, OFFERED, REFUSED
 from trainables.user_code.ray_tune.session import Context
+from tuning.controller.preflight.trainables import code_problems
 
 FUNCTION = """
 from ray import tune
@@ -73,7 +74,7 @@ def test_table_has_every_method_of_the_context() -> None:
 )
 def test_refused_calls_are_named(tmp_path: Path, code: str, name: str, wanted: list[str]) -> None:
     (tmp_path / "own.py").write_text(code)
-    found = resolve(f"{tmp_path}/own.py:{name}").code_problems()
+    found = code_problems(resolve(f"{tmp_path}/own.py:{name}"))
     assert len(found) == len(wanted)
     for line, text in zip(found, wanted, strict=True):
         assert f"own.py:{text}" in line

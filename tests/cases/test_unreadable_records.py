@@ -7,10 +7,11 @@ import pytest
 
 from results.paths import SweepPaths
 from results.records.integrity import check_records
-from results.records.reports import Report, append_report, read_chain
+from results.records.reports import Report, read_chain
 from results.records.trial import TrialState
 from results.storage.atomic import free_space
 from results.trial_paths import TrialPaths
+from tests.reports import append_report
 from tests.results.written import add_trial
 
 

@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 BEGIN, END = "<!-- table of: python -m tests.chaos -->\n", "<!-- end of the table -->\n"
 HOSTILE = "<!-- table hostile and exhausted: python -m tests.chaos -->\n"
 TABLES = {BEGIN: ROWS, HOSTILE: HOSTILE_ROWS}
-"""The mark at which a table begins in docs/reliability.md, to its rows."""
+"""The mark at which a table begins in docs/measurements/faults.md, to its rows."""
 
 
 def main() -> int:

@@ -88,7 +88,7 @@ class Ledger:
 
 
 def table(rows: dict[str, Row], ledger: Ledger) -> str:
-    """The table as Markdown, for docs/reliability.md, followed by the problems."""
+    """The table as Markdown, for docs/measurements/faults.md, followed by the problems."""
     head = ("Fault", "Times injected", "Survived", "Steps done twice, at most", "Recovery, at most")
     lines = [head, ("---",) * len(head)]
     problems = []

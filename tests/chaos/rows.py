@@ -1,4 +1,4 @@
-"""The fault matrix, numbered as in docs/reliability.md: which code injects each fault.
+"""The fault matrix, numbered as in docs/measurements/faults.md: which code injects each fault.
 
 A fault that is injected many times has a generator. The others are injected by tests of the suite,
 which every `make test` runs.

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from results.paths import SweepPaths
-from results.records.reports import append_report, parse_reports
+from results.records.reports import parse_reports
 from results.records.trial import (
     Report,
     TrialRecord,
@@ -29,6 +29,7 @@ from tests.chaos.cluster import kill_all_with, processes_with
 from tests.chaos.invariants import Case, finished_trials, lost_steps, violations
 from tests.chaos.outcome import Ledger, Outcome, Row, numbered, table
 from tests.chaos.recovery import raw_reports, recovery_s
+from tests.reports import append_report
 from tests.tuning.simulate import finish, make_spec, open_run, train
 
 

@@ -36,7 +36,7 @@ from tuning.controller.sweep_dir.amend import amend_sweep
 
 TOKEN, PASSWORD = "token-of-the-reader-5d1e", "password-of-the-reader-77ab"
 EVIL = """
-from trainables.digits.trainable import Digits
+from trainables.digits.config import Digits
 from pathlib import Path
 Path({canary!r}).write_text("ran")
 class Evil(Digits):

@@ -25,7 +25,7 @@ def test_summary_suggests_only_commands_that_work(tune: Tune) -> None:
     tune.write(
         "plain.py",
         "from trainables import Trainable\n"
-        "from trainables.digits.trainable import Digits\n"
+        "from trainables.digits.config import Digits\n"
         "class Plain(Digits):\n"
         "    export_hf = Trainable.export_hf\n",
     )

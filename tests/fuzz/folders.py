@@ -16,7 +16,7 @@ from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
 from results.records import environment
-from results.records.environment import Environment
+from results.records.environment import Environment, version_changes
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, read_trial
 from results.records.worker_samples import sample_line
@@ -30,7 +30,6 @@ from tuning.cli.look.show import show
 from tuning.cli.results.best import best
 from tuning.controller.commands import CommandHandler, send
 from tuning.controller.session import open_sweep
-from tuning.controller.sweep_dir.versions import version_changes
 
 
 def make_sweep(storage: Path) -> SweepPaths:
@@ -103,7 +102,7 @@ def check(paths: SweepPaths) -> bool:
         spec = read_spec(paths)
         with open_sweep(paths, spec) as run:
             CommandHandler(run).begin()
-            version_changes(paths, run.records)
+            version_changes(paths, run.records, dict(library_versions()))
             finish(run)
     except UserError as e:
         assert all(line and "\n" not in line for line in e.problems), e.problems

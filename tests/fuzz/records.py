@@ -103,12 +103,12 @@ def make_sweeps(folder: Path) -> list[Sweep]:
         while (job := run.next_trial()) is not None:
             run_local(job, _Keeping(DirectChannel(run, job.trial_id), job.trial_id, keep))
             run.on_ended(job.trial_id)
-        run.release()
+        run.lifecycle.release()
     before = older[: next(i for i, o in enumerate(older) if _steps(o) == KILLED_AT)]
     stopped = folder / "stopped" / "mine"
     shutil.copytree(killed / "mine", stopped)
     with open_sweep(SweepPaths(stopped), spec) as run:
-        run.release()
+        run.lifecycle.release()
     tails = []
     for kept in range(KILLED_AT):
         shutil.copytree(killed / "mine", tail := folder / "tails" / str(kept))
@@ -296,5 +296,5 @@ def _resumed(paths: SweepPaths, out: io.StringIO) -> Any:
     with open_sweep(paths, read_spec(paths)) as run:
         out.write("\n".join(run.repaired))
         train_all(run)
-        run.release()
+        run.lifecycle.release()
         return [(*row[:4], row[5]) for row in outcome(run)]

@@ -11,8 +11,7 @@ from typing import Any
 from pydantic import Field
 
 from trainables.base import Split, Trainable, TrainableConfig
-from trainables.digits.config import DigitsConfig
-from trainables.digits.trainable import Digits
+from trainables.digits.config import Digits, DigitsConfig
 from trainables.job import Answer
 from trainables.worker import Worker
 

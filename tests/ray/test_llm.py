@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from results.analysis import confirmation
 from results.checkpoints.commit import newest_intact
+from results.records import environment
 from results.records.trial import read_trial
 from search_spaces.loading.sweep_file import load_sweep
 from tests.ray.conftest import ENV, LONGEST_S, Tune, end
@@ -123,8 +125,17 @@ def test_exports_have_the_losses_of_their_models(swept: Tune) -> None:
     assert losses_in_a_fresh_process(swept, theirs) == pytest.approx(expected, rel=1e-5)
 
 
-def test_best_confirm_uses_the_test_split(swept: Tune) -> None:
-    assert "test split" in swept("best", "llm", "--confirm", "2", "--seeds", "1")
+def test_best_confirm_trains_on_workers_of_the_sweep(swept: Tune) -> None:
+    output = swept("best", "llm", "--confirm", "2", "--seeds", "1")
+    assert "2 of 2, " in output
+    assert "test split" in output
+    paths = swept.paths("llm")
+    made = confirmation.read(paths)
+    assert made is not None
+    for one in made.trials:
+        found = environment.read(paths.retrained(one.trial, made.seeds[0]), 1)
+        assert found is not None
+        assert found.hardware["workers"] == "2"
 
 
 def test_trials_share_one_tokenised_cache(swept: Tune) -> None:
@@ -141,7 +152,7 @@ def test_ui_serves_the_runs_their_comparison_and_curves(swept: Tune, tmp_path: P
     ui = swept.start("ui", "llm", "--port", "0", "--no-browser")
     try:
         runs = ui.stdout.readline().strip()
-        assert runs.startswith("http://127.0.0.1:")
+        assert re.fullmatch(r"http://127.0.0.1:\d+/runs", runs)
         pages = dict(ui.stdout.readline().split() for _ in range(2))
         listed = page_text(runs, ">t0002<", tmp_path)
         page = page_text(pages["comparison"], 'class="trace scatter', tmp_path)
@@ -150,6 +161,8 @@ def test_ui_serves_the_runs_their_comparison_and_curves(swept: Tune, tmp_path: P
         end(ui, 2)
     assert all(f">t{i:04d}<" in listed and f">t{i:04d}<" in page for i in range(3))
     assert "eval_loss" in listed, "a column"
+    assert "Ask a question" not in listed, "of an open assistant"
+    assert "Playground" not in listed, "of GenAI"
     assert "Parallel Coordinates" in page
     first = swept.paths("llm").trial_ids()[0]
     params = read_trial(swept.paths("llm").trial(first)).params

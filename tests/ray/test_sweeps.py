@@ -132,7 +132,8 @@ def test_sweep_resumes_after_a_killed_driver(
     survived(killed)
 
     page, comparison, curves = whole("ui", "conditional-2", "--no-browser").splitlines()
-    assert re.fullmatch(rf"{server}/#/experiments/\d+/runs\?viewStateShareKey=\w+", page)
+    expected = r"/#/experiments/\d+/runs\?workflowType=machine_learning&viewStateShareKey=\w+"
+    assert re.fullmatch(server + expected, page)
     assert comparison == f"comparison {page}&compareRunsMode=CHART"
     assert curves.startswith(f"curves {server}/#/metric?runs=")
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as db:

@@ -4,8 +4,7 @@ from typing import Any
 import pytest
 
 from trainables.base import Split, Trainable
-from trainables.digits.config import DigitsConfig
-from trainables.digits.trainable import Digits
+from trainables.digits.config import Digits, DigitsConfig
 
 OPTIONAL = ("exportable", "export_hf", "examples", "initial", "digest", "recalibrate", "client")
 
@@ -17,16 +16,14 @@ class Bare(Trainable[DigitsConfig]):
         return {"loss": 2.0}
 
 
-class Functions(Trainable[DigitsConfig]):
-    implementation = ("trainables.federated.loop",)
-
+class Clients(Trainable[DigitsConfig]):
     def client(self, config: DigitsConfig, cache: Path) -> Any:
         raise AssertionError
 
 
-def test_offers_knows_methods_and_functions_of_implementation() -> None:
+def test_offers_knows_own_methods() -> None:
     assert [m for m in OPTIONAL if Digits().offers(m)] == list(OPTIONAL)
-    assert [m for m in ("train", *OPTIONAL) if Functions().offers(m)] == ["train", "client"]
+    assert [m for m in ("train", *OPTIONAL) if Clients().offers(m)] == ["client"]
     assert [m for m in ("train", "evaluate", *OPTIONAL) if Bare().offers(m)] == ["evaluate"]
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from search_spaces.errors import UserError
 from trainables.registry import resolve, resolve_again
+from tuning.controller.preflight.trainables import worker_problems
 
 
 def test_resolve_refuses_an_unknown_name() -> None:
@@ -31,7 +32,7 @@ def test_resolve_imports_a_class(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert own.Config.problems({"x": 2}) == []
     assert own.Config.problems({"y": 2})[0][0] == ("y",)
     assert set(own.source()) == {"own.py"}
-    assert own.worker_problems({}, [1, 2])[0][0] == ()
+    assert worker_problems(own, {}, [1, 2])[0][0] == ()
     with pytest.raises(UserError, match="does not derive from Trainable"):
         resolve("own.py:Other")
     with pytest.raises(UserError, match=r"own.py:Half: the class has no evaluate\(\)"):

@@ -23,7 +23,7 @@ from tests.trainables.examples import EXAMPLES, trainable_of
 from tests.trainables.local import RecordingChannel, run_trial
 from trainables.job import Answer
 from trainables.runtime.preemption import Preempted, install_sigterm_handler
-from trainables.training.run import Run
+from trainables.training.run import TrainingRun
 
 WORLD = 2
 
@@ -61,18 +61,22 @@ def leave_between_reports(
     Returns:
         The channels of both attempts.
     """
-    advance, config, restore = Run.advance, EXAMPLES["causal_lm"].config, install_sigterm_handler()
+    advance, config, restore = (
+        TrainingRun.advance,
+        EXAMPLES["causal_lm"].config,
+        install_sigterm_handler(),
+    )
 
-    def step(self: Run, number: int) -> None:
+    def step(self: TrainingRun, number: int) -> None:
         if told and number == 5:
             os.kill(os.getpid(), signal.SIGTERM)
         advance(self, number)
 
-    Run.advance = step  # type: ignore[method-assign]
+    TrainingRun.advance = step  # type: ignore[method-assign]
     first = RecordingChannel()
     with suppress(Preempted):
         run_trial(folder, "causal_lm", config, channel=first, **options)
-    Run.advance = advance  # type: ignore[method-assign]
+    TrainingRun.advance = advance  # type: ignore[method-assign]
     restore()
     return first, run_trial(folder, "causal_lm", config, attempt=2, **options)
 

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from results.paths import SweepPaths
-from results.records.reports import append_report
 from results.records.trial import Report
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.positions import Source
 from search_spaces.spec.sweep import SweepSpec
+from tests.reports import append_report
 from tests.results.written import write_checkpoint
 from trainables.job import TrialJob
 from tuning.controller.resources.placement import FindAllocation
@@ -93,7 +93,7 @@ def finish(run: SweepController) -> None:
         job = next_job(run)
         if train(run, job) is Decision.CONTINUE:
             run.on_ended(job.trial_id)
-    run.release()
+    run.lifecycle.release()
 
 
 def run_sweep(root: Path, spec: SweepSpec | None = None) -> SweepController:

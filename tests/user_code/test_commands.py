@@ -28,6 +28,7 @@ from trainables.job import Answer
 from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
 from trainables.user_code.command.program import CommandError
+from tuning.controller.preflight.trainables import config_problems
 
 
 @dataclass(frozen=True)
@@ -249,7 +250,7 @@ def test_programs_of_this_python_need_no_activation(
     scripts = sysconfig.get_path("scripts")
     others = [p for p in os.environ["PATH"].split(os.pathsep) if p != scripts]
     monkeypatch.setenv("PATH", os.pathsep.join(others))
-    assert resolve(name_of(["torchrun", "x.py"])).config_problems({}, files=True) == []
+    assert config_problems(resolve(name_of(["torchrun", "x.py"])), {}, files=True) == []
     code = "import shutil; print('found', int(shutil.which('torchrun') is not None))"
     report_from = ReportFromSpec(stdout={"loss": r"found (1)"})
     run_command(tmp_path / "t", ["python3", "-c", code], report_from=report_from)

@@ -78,13 +78,13 @@ def _simulate(config: CausalLMConfig, layout: Layout, rank: int, before: int) ->
 
         with fake_tensors(worker.mesh), patch.object(loop, "data_parallel", parallel):
             model = new_random_model(config)
-            run = loop.Run(_NoData(config), worker, model, "")
+            run = loop.TrainingRun(_NoData(config), worker, model, "")
             found = measure(run, before)
         worker.mesh.close()
         return found
 
 
-def measure(run: loop.Run, before: int = 1) -> Footprint:
+def measure(run: loop.TrainingRun, before: int = 1) -> Footprint:
     """What a step needs on this rank, after so many that make the state of optimizer and torch."""
     meter = Meter(run.model, run.worker.mesh)
     with meter.counting():

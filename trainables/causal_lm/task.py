@@ -35,10 +35,10 @@ from trainables.causal_lm.model.model import (
 )
 from trainables.causal_lm.model.objective import (
     NextTokenLoss,
+    move_model,
     next_token_loss,
-    place,
     recompute_activations,
-    spread_or_place,
+    shard_or_move,
     stage_inputs,
     step_flops,
     text_inputs,
@@ -113,7 +113,7 @@ class LanguageTask(Task):
 
     def to_device(self, model: nn.Module, device: torch.device) -> nn.Module:
         """See `place`."""
-        return place(model, device)
+        return move_model(model, device)
 
     def place(self, model: nn.Module, worker: Worker) -> nn.Module:
         """The loss on this rank's device, or its stages of the model."""
@@ -127,7 +127,7 @@ class LanguageTask(Task):
         compiled = compiles(config, model, worker.device, mesh.layout)
         if compiled and mesh.is_sharded:
             compile_blocks(model)
-        spread_or_place(model, config, mesh, worker.device)
+        shard_or_move(model, config, mesh, worker.device)
         if config.packing == "documents":
             compiled = compiles_documents(config, model) and compiled
         model.train()

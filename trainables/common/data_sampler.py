@@ -7,9 +7,11 @@ continues with exactly the samples it has not seen.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
+import torch
 
 from trainables.client import Rows
 from trainables.parallel.mesh import ALONE
@@ -89,3 +91,11 @@ def shares_in_step(size: int, chunk: int, worker: Worker | None) -> tuple[list[s
     mine = shares(size, chunk, mesh.dp_rank, mesh.dp_size)
     more = len(shares(size, chunk, 0, mesh.dp_size)) - len(mine) if mesh.is_sharded else 0
     return [*mine, *[slice(0, min(chunk, size))] * more], len(mine)
+
+
+def to_device(rows: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
+    """Numbers on a device, int64, or flags, bool; the copy to a GPU does not wait for it."""
+    tensor = torch.from_numpy(rows if rows.dtype == np.bool_ else rows.astype(np.int64))
+    if device.type == "cuda":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)

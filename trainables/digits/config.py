@@ -1,4 +1,4 @@
-"""Hyperparameters of `digits`, readable without torch."""
+"""The trainable `digits` and its hyperparameters, readable without torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 from pydantic import Field
 
-from trainables.training.communication.config import DataParallelConfig
+from trainables.training.communication.config import METRIC_NAMES, DataParallelConfig
+from trainables.training.trainable import TrainedByClients
 
 
 class DigitsConfig(DataParallelConfig):
@@ -51,3 +52,12 @@ class DigitsConfig(DataParallelConfig):
         hidden = (self.num_layers - 1) * (self.hidden_units + 1) * self.hidden_units
         norms = 2 * self.num_layers * self.hidden_units if self.batch_norm else 0
         return 65 * self.hidden_units + hidden + norms + 10 * (self.hidden_units + 1)
+
+
+class Digits(TrainedByClients[DigitsConfig]):
+    """Classifies images of digits. Reports once per epoch: `accuracy` (0 to 1), `loss` (nats)."""
+
+    Config = DigitsConfig
+    metric_names = ("accuracy", "loss", "train_loss", "samples_seen", *METRIC_NAMES)
+    clock = "epoch"
+    elastic = True

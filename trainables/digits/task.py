@@ -24,10 +24,10 @@ from trainables.common.data_sampler import shares
 from trainables.digits.config import DigitsConfig
 from trainables.digits.network import network
 from trainables.training.task import Inputs, Task
-from trainables.worker import Worker
 
 if TYPE_CHECKING:
     from results.export.exportable import Exportable
+    from trainables.worker import Worker
 
 WEIGHTS = "model.safetensors"
 EVAL_BATCH = 128

@@ -1,4 +1,4 @@
-"""Hyperparameters of `distill`: those of `causal_lm`, with a teacher; no torch."""
+"""The trainable `distill`: `causal_lm` with a teacher. No torch."""
 
 from __future__ import annotations
 
@@ -11,10 +11,12 @@ from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.layouts.memory import layout_memory
 from trainables.causal_lm.other_model import config_of_other
+from trainables.causal_lm.trainable import CausalLM
 from trainables.config import Problem, path_in
 from trainables.distill.files import teacher_problems
 from trainables.parallel.footprint import RankMemory
 from trainables.training.start_model import tokens_of
+from trainables.training.trainable import TaskTrainable
 
 _OF_STUDENT = ("data", "sequence_length", "packing")
 
@@ -130,3 +132,13 @@ def _vocabulary(teacher: Any) -> int | None:
         return len(tokens_of(Path(teacher).expanduser()))
     except (TypeError, ValueError):  # `missing_files` says it
         return None
+
+
+class Distill(TaskTrainable[DistillConfig]):
+    """A causal language model that learns the probabilities of a larger one, its teacher."""
+
+    Config = DistillConfig
+    metric_names = CausalLM.metric_names
+    elastic = True
+    axes = ("dp_replicate", "dp_shard")
+    runs_on_mps = True

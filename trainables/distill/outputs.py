@@ -23,7 +23,12 @@ from results.export.quiet import quiet_transformers
 from trainables.base import Split
 from trainables.causal_lm.evaluation import EVAL_BATCH, separator
 from trainables.causal_lm.model.model import pretrained_model
-from trainables.causal_lm.model.objective import next_token_logits, place, text_inputs, to_device
+from trainables.causal_lm.model.objective import (
+    move_model,
+    next_token_logits,
+    text_inputs,
+    to_device,
+)
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
 from trainables.data.shared_folder import content_digest, publish_settings
@@ -115,7 +120,7 @@ def _write(
     size = (ids.nbytes + log_probs.nbytes) / 2**20
     log.info("the teacher's top %d of %d sequences take %.1f MiB", top_k, len(rows), size)
     with quiet_transformers():
-        model = place(pretrained_model(str(teacher)), worker.device).eval()
+        model = move_model(pretrained_model(str(teacher)), worker.device).eval()
     mass = 0.0
     for part in shares(len(rows), EVAL_BATCH, 0, 1):
         worker.heartbeat()

@@ -1,4 +1,4 @@
-"""Hyperparameters of `dpo`: those of `causal_lm`, with pairs of answers; no torch."""
+"""The trainable `dpo`: `causal_lm` with pairs of answers. No torch."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from trainables.causal_lm.trainable import CausalLM
 from trainables.data.bad_rows import BadRow
 from trainables.data.conversations.config import GENERATED_HELP, AnswersConfig, RowsConfig
 from trainables.data.conversations.rows import Columns, Conversation, Row, read_rows, without_weight
 from trainables.sft.config import TunedConfig
+from trainables.training.trainable import TaskTrainable
 
 
 class PairsConfig(RowsConfig):
@@ -110,3 +112,18 @@ class DPOConfig(TunedConfig):
     def same_as_start(self) -> dict[str, Any]:
         """The preferred answers, too."""
         return {**super().same_as_start(), "data": self.data.as_answers()}
+
+
+class DPO(TaskTrainable[DPOConfig]):
+    """A causal language model that learns which of two answers is preferred (DPO)."""
+
+    Config = DPOConfig
+    metric_names = (
+        "accuracy",
+        "reward_margin",
+        "chosen_reward",
+        "rejected_reward",
+        *(n for n in CausalLM.metric_names if n not in ("perplexity", "bits_per_byte")),
+    )
+    elastic = True
+    runs_on_mps = True

@@ -20,7 +20,7 @@ import torch
 from trainables.base import Split
 from trainables.causal_lm.evaluation import EVAL_BATCH
 from trainables.causal_lm.model.model import new_model
-from trainables.causal_lm.model.objective import place
+from trainables.causal_lm.model.objective import move_model
 from trainables.common.data_sampler import shares
 from trainables.data.conversations.dataset import Conversations
 from trainables.data.shared_folder import publish
@@ -61,7 +61,7 @@ def reference_log_probs(
 
     @torch.no_grad()
     def build(new: Path) -> None:
-        frozen = place(model, device).eval()
+        frozen = move_model(model, device).eval()
         for split in Split:
             found = []
             for part in shares(len(dataset.lengths(split)), EVAL_BATCH, 0, 1):

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from trainables.base import Split, Trainable
+from trainables.base import Trainable
 from trainables.federated.config import FederatedConfig
 from trainables.registry import resolve
 from trainables.training.communication.config import METRIC_NAMES
 from trainables.worker import Worker
 
-if TYPE_CHECKING:
-    from results.export.exportable import Exportable
+
+def _of_task(method: str) -> Any:
+    """The method of the task, whose models these are."""
+
+    def call(self: Federated, config: FederatedConfig, *given: Any) -> Any:
+        return getattr(resolve(config.task), method)(config.inner, *given)
+
+    return call
 
 
 class Federated(Trainable[FederatedConfig]):
@@ -23,7 +28,7 @@ class Federated(Trainable[FederatedConfig]):
     metric_names = ("train_loss", "clients")
     clock = "round"
     elastic = True
-    implementation = ("trainables.federated.loop",)
+    modules = ("trainables.federated.loop",)
 
     def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """Those of the task, and of a round; see the base class."""
@@ -37,34 +42,10 @@ class Federated(Trainable[FederatedConfig]):
 
         train(config, worker)
 
-    def evaluate(
-        self, config: FederatedConfig, weights: Path, split: Split, cache: Path
-    ) -> dict[str, float]:
-        """As the task does, like all that follows."""
-        return resolve(config.task).evaluate(config.inner, weights, split, cache)
-
-    def examples(
-        self, config: FederatedConfig, weights: Path, split: Split, cache: Path
-    ) -> dict[str, list[float]]:
-        """See the base class."""
-        return resolve(config.task).examples(config.inner, weights, split, cache)
-
-    def initial(self, config: FederatedConfig, target: Path, cache: Path) -> str:
-        """See the base class."""
-        return resolve(config.task).initial(config.inner, target, cache)
-
-    def digest(self, config: FederatedConfig, weights: Path, cache: Path) -> str:
-        """See the base class."""
-        return resolve(config.task).digest(config.inner, weights, cache)
-
-    def recalibrate(self, config: FederatedConfig, weights: Path, cache: Path) -> None:
-        """See the base class."""
-        resolve(config.task).recalibrate(config.inner, weights, cache)
-
-    def exportable(self, config: FederatedConfig, weights: Path, cache: Path) -> Exportable:
-        """See the base class."""
-        return resolve(config.task).exportable(config.inner, weights, cache)
-
-    def export_hf(self, config: FederatedConfig, weights: Path, target: Path, cache: Path) -> None:
-        """See the base class."""
-        resolve(config.task).export_hf(config.inner, weights, target, cache)
+    evaluate = _of_task("evaluate")
+    examples = _of_task("examples")
+    initial = _of_task("initial")
+    digest = _of_task("digest")
+    recalibrate = _of_task("recalibrate")
+    exportable = _of_task("exportable")
+    export_hf = _of_task("export_hf")

@@ -22,7 +22,7 @@ from trainables.common.data_sampler import shares
 from trainables.common.text_ends import text_ends
 from trainables.data.conversations.dataset import Conversations
 from trainables.grpo.config import GRPOConfig
-from trainables.grpo.rewards import Sample, rewards_of
+from trainables.grpo.rewards import Completion, rewards_of
 from trainables.grpo.rollout import Completions, noise, sample
 from trainables.parallel.fsdp import device_of
 from trainables.training.precision import autocast
@@ -65,7 +65,9 @@ class Answers:
         """Each reward of each completion, without its weight."""
         texts = self._tokenizer.batch_decode(found.texts(), skip_special_tokens=True)
         every = (q for q in questions for _ in range(samples))
-        given = [Sample(q["question"], q["answer"], t) for q, t in zip(every, texts, strict=True)]
+        given = [
+            Completion(q["question"], q["answer"], t) for q, t in zip(every, texts, strict=True)
+        ]
         return rewards_of(given, self.config.rewards)
 
     def scores(

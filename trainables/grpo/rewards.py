@@ -36,7 +36,7 @@ class RewardConfig(BaseModel):
 
 
 @dataclass(frozen=True)
-class Sample:
+class Completion:
     """A completion to judge, and the row that it answers."""
 
     question: str
@@ -44,12 +44,12 @@ class Sample:
     completion: str
 
 
-def exact(sample: Sample, config: RewardConfig) -> float:
+def exact(sample: Completion, config: RewardConfig) -> float:
     """1 if the completion is the expected answer, without spaces around both."""
     return float(sample.completion.strip() == sample.answer.strip())
 
 
-def equation(sample: Sample, config: RewardConfig) -> float:
+def equation(sample: Completion, config: RewardConfig) -> float:
     """1 if it is an expression with the expected one's numbers, each once, and of its value."""
     try:
         given, expected = (_evaluated(text) for text in (sample.completion, sample.answer))
@@ -58,7 +58,7 @@ def equation(sample: Sample, config: RewardConfig) -> float:
     return float(given[1] == expected[1] and math.isclose(given[0], expected[0], abs_tol=1e-6))
 
 
-def words(sample: Sample, config: RewardConfig) -> float:
+def words(sample: Completion, config: RewardConfig) -> float:
     """Share of the answer's words that the completion has."""
     asked, has = re.findall(r"\w+", sample.answer), set(re.findall(r"\w+", sample.completion))
     return sum(word in has for word in asked) / max(1, len(asked))
@@ -87,17 +87,17 @@ def _evaluated(text: str) -> tuple[float, list[float]]:
     return value(ast.parse(text.strip()[:500], mode="eval").body), sorted(numbers)
 
 
-def matches_format(sample: Sample, config: RewardConfig) -> float:
+def matches_format(sample: Completion, config: RewardConfig) -> float:
     """1 if `pattern` is found in the completion."""
     return float(re.search(config.pattern or "", sample.completion, re.DOTALL) is not None)
 
 
-def length(sample: Sample, config: RewardConfig) -> float:
+def length(sample: Completion, config: RewardConfig) -> float:
     """1 up to `most` characters, then falling to 0 at twice as many."""
     return min(1.0, max(0.0, 2 - len(sample.completion) / config.most))
 
 
-def parses(sample: Sample, config: RewardConfig) -> float:
+def parses(sample: Completion, config: RewardConfig) -> float:
     """1 if the completion is Python and not empty."""
     try:
         return float(bool(ast.parse(sample.completion).body))
@@ -105,13 +105,13 @@ def parses(sample: Sample, config: RewardConfig) -> float:
         return 0.0
 
 
-def tests(sample: Sample, config: RewardConfig) -> float:
+def tests(sample: Completion, config: RewardConfig) -> float:
     """1 if the completion, followed by the tests in the answer, runs without an exception."""
     code = f"{sample.completion}\n{sample.answer}\n"
     return float(passes(code, config.timeout_s, config.memory_mib))
 
 
-REWARDS: dict[str, Callable[[Sample, RewardConfig], float]] = {
+REWARDS: dict[str, Callable[[Completion, RewardConfig], float]] = {
     "exact": exact,
     "equation": equation,
     "words": words,
@@ -150,7 +150,7 @@ def short_name(name: str) -> str:
 
 
 def rewards_of(
-    samples: Sequence[Sample], rewards: dict[str, RewardConfig]
+    samples: Sequence[Completion], rewards: dict[str, RewardConfig]
 ) -> dict[str, list[float]]:
     """Each reward of each sample, without its weight.
 
@@ -162,7 +162,7 @@ def rewards_of(
     return {name: _each(name, config, samples) for name, config in rewards.items()}
 
 
-def _each(name: str, config: RewardConfig, samples: Sequence[Sample]) -> list[float]:
+def _each(name: str, config: RewardConfig, samples: Sequence[Completion]) -> list[float]:
     if name != "format" and config.pattern is not None:
         samples = [_cut(sample, config.pattern) for sample in samples]
     if name == "tests":
@@ -174,10 +174,10 @@ def _each(name: str, config: RewardConfig, samples: Sequence[Sample]) -> list[fl
     return [_checked(name, judge(**vars(sample))) for sample in samples]
 
 
-def _cut(sample: Sample, pattern: str) -> Sample:
+def _cut(sample: Completion, pattern: str) -> Completion:
     found = re.search(pattern, sample.completion, re.DOTALL)
     text = (found.group(1) or "") if found else ""
-    return Sample(sample.question, sample.answer, text)
+    return Completion(sample.question, sample.answer, text)
 
 
 def _checked(name: str, value: Any) -> float:

@@ -1,4 +1,4 @@
-"""Hyperparameters of `image_classifier`; no torch, so that `tune plan` can check them quickly."""
+"""The trainable `image_classifier` and its hyperparameters, readable without torch."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pydantic import Field, model_validator
 from search_spaces.layout import Layout
 from trainables.config import Problem
 from trainables.data.images.config import ImageDataConfig
-from trainables.training.communication.config import DataParallelConfig
+from trainables.training.communication.config import METRIC_NAMES, DataParallelConfig
 from trainables.training.pipeline_rules import pipeline_field, pipeline_problem
 from trainables.training.schedules import Schedule
+from trainables.training.trainable import TaskTrainable
 
 RESNETS: dict[str, tuple[tuple[int, ...], int]] = {
     "resnet8": ((16, 32, 64), 1),
@@ -225,3 +226,23 @@ class ImageClassifierConfig(DataParallelConfig):
         if isinstance(name, str) and name not in RESNETS and (folder / name).is_dir():
             fixed["model"] = str(folder / name)
         return fixed
+
+
+class ImageClassifier(TaskTrainable[ImageClassifierConfig]):
+    """A ResNet or any `transformers` image classifier, on digits, CIFAR-10, Parquet or folders."""
+
+    Config = ImageClassifierConfig
+    metric_names = (
+        "accuracy",
+        "loss",
+        "top5_accuracy",
+        "train_loss",
+        "learning_rate",
+        "samples_seen",
+        "images_per_second",
+        "peak_memory_gib",
+        *METRIC_NAMES,
+    )
+    clock = "epoch"
+    elastic = True
+    axes = ("pp", "dp_replicate", "dp_shard")

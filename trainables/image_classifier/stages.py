@@ -16,7 +16,7 @@ from trainables.parallel.pipeline import Activations, Pipeline, RemoteLayer, lay
 from trainables.training.precision import autocast
 
 
-class Stage(nn.Module):
+class BlockStage(nn.Module):
     """Some blocks of a ResNet."""
 
     def __init__(self, model: nn.Module, own: range, config: ImageClassifierConfig) -> None:
@@ -69,7 +69,7 @@ def make_pipeline(classifier: Classifier, config: ImageClassifierConfig, mesh: M
     layout, count = mesh.layout, len(resnet.blocks)
     parts = layers_of_stages(count, layout.num_stages)
     mine = {n: p for n, p in enumerate(parts) if n % layout.pp == mesh.coordinates["pp"]}
-    stages = {number: Stage(resnet, part, config) for number, part in mine.items()}
+    stages = {number: BlockStage(resnet, part, config) for number, part in mine.items()}
     for number in set(range(count)) - {block for part in mine.values() for block in part}:
         resnet.blocks[number] = RemoteLayer()
     if 0 not in stages:

@@ -82,8 +82,20 @@ def split_sequences(model: nn.Module, mesh: Mesh) -> None:
     ring = mesh.layout.cp_method == "ring"
     part = SequencePart(mesh.coordinates["cp"], mesh.layout.cp, mesh.group("cp"), ring)
     AttentionInterface.register(CONTEXT, partial(_attend, part))
-    hf.set_attn_implementation(CONTEXT)
+    use_attention(model, CONTEXT)
     hf.sequence_part = part
+
+
+def use_attention(model: nn.Module, name: str) -> None:
+    """Give a model of `transformers` another attention; `attention_name` returns it."""
+    hf: Any = model
+    hf.set_attn_implementation(name)
+    hf.attention_name = name
+
+
+def attention_name(model: nn.Module) -> str:
+    """The attention that a model was given by `use_attention`; empty: it has its own."""
+    return getattr(model, "attention_name", "")
 
 
 def sequence_part(model: nn.Module) -> SequencePart:

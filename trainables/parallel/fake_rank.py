@@ -11,7 +11,6 @@ from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-import torch.distributed._tools.fake_collectives  # collectives of fake tensors
 import transformers.integrations.moe
 import transformers.masking_utils
 from torch import nn
@@ -19,7 +18,6 @@ from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake
 from torch.distributed.device_mesh import DeviceMesh
 from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.pipelining.schedules import _PipelineSchedule
-from torch.testing._internal.distributed.fake_pg import FakeStore
 from transformers.distributed.expert_parallel import AllToAllEP
 
 from trainables.parallel.mesh import Mesh
@@ -32,7 +30,7 @@ def fake_group(rank: int, ranks: int) -> Iterator[None]:
         yield
         return
     excepthook = sys.excepthook  # each group adds its rank to what it prints
-    dist.init_process_group("fake", rank=rank, world_size=ranks, store=FakeStore())
+    dist.init_process_group("fake", rank=rank, world_size=ranks)
     try:
         yield
     finally:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Traffic:
-    """What a rank sends on one axis in a step, as ring algorithms send it.
+    """What a rank sends on one axis.
 
     Attributes:
         bytes: sent by this rank.
@@ -16,6 +16,11 @@ class Traffic:
 
     bytes: int = 0
     messages: int = 0
+
+    def add(self, size: int, messages: int = 1) -> None:
+        """Count a message, or several of this size in all."""
+        self.bytes += size
+        self.messages += messages
 
 
 @dataclass(frozen=True)

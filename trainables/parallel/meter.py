@@ -19,8 +19,6 @@ import torch.distributed as dist
 import transformers.integrations.moe  # noqa: F401 - its operators
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
-from torch.distributed._functional_collectives import AsyncCollectiveTensor
-from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
 
@@ -52,6 +50,8 @@ def _grouped_backward(*shapes: Any, **_: Any) -> int:
 
 _FORMULAS: dict[Any, Any] = flop_registry
 """Of each operation, called with its arguments and `out_val`, its result."""
+_PLAIN = {torch.Tensor, nn.Parameter, nn.Buffer, FakeTensor}
+"""Tensors that are no wrappers of other ones."""
 
 
 class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -141,7 +141,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
         """See the storages of an operation's results, and what it sends."""
-        if any(issubclass(kind, (DTensor, AsyncCollectiveTensor)) for kind in types):
+        if not _PLAIN.issuperset(types):
             return NotImplemented  # it calls operations on its parts
         kwargs, packet = kwargs or {}, func.overloadpacket
         if packet == torch.ops._c10d_functional.wait_tensor and isinstance(args[0], FakeTensor):
@@ -201,9 +201,7 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
         each = [t.numel() * t.element_size() for t in (*_tensors(args), *_tensors(found))]
         sent = ring(operation, max(each, default=0), ranks)
         if sent.messages:
-            total = self._traffic.setdefault(axis, Traffic())
-            total.bytes += sent.bytes
-            total.messages += sent.messages
+            self._traffic.setdefault(axis, Traffic()).add(sent.bytes, sent.messages)
 
 
 def _axes(mesh: Mesh) -> dict[str, tuple[str, int]]:

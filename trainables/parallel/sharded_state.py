@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import nn
 from torch.distributed.tensor import DTensor, Replicate
-from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 
 from results.checkpoints.shards import (
     MODEL,
@@ -230,10 +229,8 @@ def _box(tensor: torch.Tensor) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Offset and shape of this rank's block."""
     if not isinstance(tensor, DTensor):
         return (0,) * tensor.ndim, tuple(tensor.shape)
-    shape, offset = compute_local_shape_and_global_offset(
-        tensor.shape, tensor.device_mesh, tensor.placements
-    )
-    return tuple(offset), tuple(shape)
+    (chunk,) = tensor.__create_chunk_list__()  # type: ignore[no-untyped-call]
+    return tuple(chunk.offsets), tuple(chunk.sizes)
 
 
 def local_part(tensor: torch.Tensor) -> torch.Tensor:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -80,15 +81,13 @@ def _leave_autocast(before: int) -> None:
     torch.clear_autocast_cache()
 
 
-_HOOKS = (
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-    "_global_buffer_registration_hooks",
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-    "_global_module_registration_hooks",
-    "_global_parameter_registration_hooks",
-)
+_HOOKS = {
+    name: _mapping(value)
+    for owner in (module, optimizer)
+    for name, value in vars(owner).items()
+    if re.fullmatch("_global_.*_hooks", name) and isinstance(value, dict)
+}
+"""What is registered for all modules and for all optimizers: torch keeps a dictionary of each."""
 
 SETTINGS: dict[str, Setting] = {
     "environment": _mapping(os.environ),
@@ -136,9 +135,7 @@ SETTINGS: dict[str, Setting] = {
     "cudnn attention": Setting(
         torch.backends.cuda.cudnn_sdp_enabled, torch.backends.cuda.enable_cudnn_sdp
     ),
-    **{f"hooks {name}": _mapping(getattr(module, name)) for name in _HOOKS},
-    "hooks before optimizers": _mapping(optimizer._global_optimizer_pre_hooks),
-    "hooks after optimizers": _mapping(optimizer._global_optimizer_post_hooks),
+    **_HOOKS,
 }
 
 

@@ -22,7 +22,7 @@ _INTERVAL_SHARE = 0.01
 _MB = 1e6
 
 
-class Sampler:
+class UsageSampler:
     """Appends samples of one rank beside the logs of an attempt.
 
     Args:

@@ -1,4 +1,4 @@
-"""Hyperparameters of `sft`: those of `causal_lm`, with other data; no torch."""
+"""The trainable `sft`: `causal_lm` with other data. No torch."""
 
 from __future__ import annotations
 
@@ -10,10 +10,12 @@ from pydantic import Field, model_validator
 
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.trainable import CausalLM
 from trainables.config import Problem
 from trainables.data.conversations.config import AnswersConfig, RowsConfig
 from trainables.data.conversations.rows import problem_of
 from trainables.sft.start import StartConfig
+from trainables.training.trainable import TaskTrainable
 
 
 class RowsTrainedConfig(StartConfig):
@@ -139,3 +141,16 @@ def _bad_rows(config: RowsTrainedConfig) -> list[str]:
     if key not in _CHECKED:
         _CHECKED[key] = problem_of(data.rows(files), tokenizer, most, data.on_bad_data)
     return _CHECKED[key]
+
+
+class SFT(TaskTrainable[SFTConfig]):
+    """A causal language model, from scratch or pretrained, that learns to answer questions."""
+
+    Config = SFTConfig
+    metric_names = (
+        *(name for name in CausalLM.metric_names if name != "bits_per_byte"),
+        "exact_match",
+    )
+    elastic = True
+    axes = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
+    cuts_sequences = True

@@ -59,11 +59,11 @@ def train(task: Task, worker: Worker) -> None:
             break
 
 
-def start(task: Task, worker: Worker) -> Run:
+def start(task: Task, worker: Worker) -> TrainingRun:
     """A trial at step 0, or as its newest checkpoint has it."""
     found = worker.resume()
     if found is None:
-        return Run(task, worker, *task.start())
+        return TrainingRun(task, worker, *task.start())
     folder = found.folder
     model, averaged = task.resume(folder), None
     if task.ema_decay is not None:
@@ -71,13 +71,13 @@ def start(task: Task, worker: Worker) -> Run:
     if has_tensors(folder, TRAINED):
         load_weights(task.network(model), folder, TRAINED)
     losses = load_losses(folder, worker)
-    run = Run(task, worker, model, read_lineage(folder), found.step, averaged, losses)
+    run = TrainingRun(task, worker, model, read_lineage(folder), found.step, averaged, losses)
     load_progress(folder, worker, found.step, run.optimizer, run.scheduler, run.placed, run.scaler)
     return run
 
 
 @dataclass
-class Run:
+class TrainingRun:
     """The training state of a trial on this rank.
 
     Attributes:

@@ -13,15 +13,13 @@ import torch
 from torch import nn
 
 from trainables.base import Split
-from trainables.checkpointing.saver import DeferredWrite, in_parallel
-from trainables.checkpointing.training_state import copy_weights
 from trainables.client import Rows
-from trainables.training.checkpoint import copy_model, weights_digest
 from trainables.training.schedules import schedule_of
-from trainables.worker import Worker
 
 if TYPE_CHECKING:
     from results.export.exportable import Exportable
+    from trainables.checkpointing.saver import DeferredWrite
+    from trainables.worker import Worker
 
 DATA_KEY = "data.json"
 """File of a checkpoint with the key of the data, for tasks that open data by it."""
@@ -110,6 +108,8 @@ class Task(ABC):
 
     def start(self) -> tuple[nn.Module, str]:
         """The model to train, and its lineage."""
+        from trainables.training.checkpoint import weights_digest
+
         model = self.new_model()
         return model, weights_digest(self.network(model))
 
@@ -199,6 +199,10 @@ class Task(ABC):
 
     def copy_model(self, model: nn.Module, folder: Path, worker: Worker) -> DeferredWrite:
         """Copy this rank's part of a checkpoint's model; returns the function that writes it."""
+        from trainables.checkpointing.saver import in_parallel
+        from trainables.checkpointing.training_state import copy_weights
+        from trainables.training.checkpoint import copy_model
+
         if worker.mesh.is_sharded:
             part = copy_model(self.network(model), folder, worker)
             first = [lambda: self.save_description(model, folder)] * (worker.rank == 0)

@@ -7,22 +7,23 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from trainables.base import C, Split, Trainable
-from trainables.client import Client
-from trainables.worker import Worker
+from trainables.base import Split, Trainable
+from trainables.parts import C
 
 if TYPE_CHECKING:
     from torch import nn
 
     from results.export.exportable import Exportable
+    from trainables.client import Client
     from trainables.training.task import Task
+    from trainables.worker import Worker
 
 
 class TaskTrainable(Trainable[C]):
     """Trains by the loop of `trainables.training.run`; `Config.task_class` is `module:Task`."""
 
     @property
-    def modules(self) -> tuple[str, ...]:
+    def modules(self) -> tuple[str, ...]:  # type: ignore[override]  # others have a class attribute
         """See the base class."""
         task: str = self.Config.task_class  # type: ignore[attr-defined]
         return ("trainables.training.run", task.partition(":")[0])

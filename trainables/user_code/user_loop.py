@@ -18,6 +18,7 @@ from search_spaces.spec.scheduler import PAUSING
 from search_spaces.spec.sweep import SweepSpec
 from trainables.base import Split, Trainable
 from trainables.config import Problem, TrainableConfig, path_in
+from trainables.parts import OwnChecks
 from trainables.runtime.source import source_digests
 from trainables.user_code import loader, models
 from trainables.user_code.offered import REFUSED, SETTINGS
@@ -53,7 +54,7 @@ def _resolved(value: Any, folder: Path) -> Any:
     return (path_in(folder, value) or value) if is_path else value
 
 
-class UserCode(Trainable[UncheckedConfig]):
+class UserCode(OwnChecks, Trainable[UncheckedConfig]):
     """Code that only its author can read: its checkpoints are its own, and it sends no heartbeats.
 
     Functions that the sweep file names (`user_code`) read, score and export its models.

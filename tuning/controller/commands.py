@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 POLL_S = 0.5
 
 
-class Command(BaseModel):
+class InboxCommand(BaseModel):
     """A command in the inbox.
 
     Attributes:
@@ -50,20 +50,20 @@ class Command(BaseModel):
     params: dict[str, Any] = {}
 
 
-def send(paths: SweepPaths, do: Literal["add", "stop", "pause"], **what: Any) -> Command:
+def send(paths: SweepPaths, do: Literal["add", "stop", "pause"], **what: Any) -> InboxCommand:
     """Put a command into the sweep's inbox; it is on disk when this returns."""
-    command = Command(id=f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}", do=do, **what)
+    command = InboxCommand(id=f"{time.time_ns():020d}-{uuid.uuid4().hex[:8]}", do=do, **what)
     use_modes_of(paths.root)
     write_atomic(paths.command(command.id), command.model_dump_json(exclude_unset=True).encode())
     return command
 
 
-def pending_commands(paths: SweepPaths) -> list[Command]:
+def pending_commands(paths: SweepPaths) -> list[InboxCommand]:
     """Commands that are not yet executed, oldest first; other files are ignored."""
     found = []
     for file in sorted(paths.inbox.glob("[!.]*.json")):
         try:
-            found.append(Command.model_validate_json(read_regular(file)))
+            found.append(InboxCommand.model_validate_json(read_regular(file)))
         except (OSError, ValidationError):  # removed meanwhile, or no command
             continue
     return found
@@ -169,17 +169,17 @@ class CommandHandler:
         """Carry out all pending commands now."""
         run = self._run
         for command in pending_commands(run.paths):
-            run.fence.check()  # only the sweep's owner carries out commands
+            run.table.fence.check()  # only the sweep's owner carries out commands
             if command.do == "pause":
                 self._done(command)  # first: it must not pause the session after this one
                 run.interrupt()
             elif command.do == "add":
                 self._add(command)
                 self._done(command)
-            elif run.stop(command.trial):
+            elif run.lifecycle.stop(command.trial):
                 self._done(command)
 
-    def _add(self, command: Command) -> None:
+    def _add(self, command: InboxCommand) -> None:
         try:
             check_params(self._run.spec, command.params)
         except UserError as e:  # the space was changed since
@@ -187,5 +187,5 @@ class CommandHandler:
             return
         self._run.add(command.params, command.id)
 
-    def _done(self, command: Command) -> None:
+    def _done(self, command: InboxCommand) -> None:
         self._run.paths.command(command.id).unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import end_attempt, last_activity, new_record
 from tuning.controller.events import Interrupt, SessionStart, SweepEvents
 from tuning.controller.sweep import SweepController
-from tuning.controller.sweep_dir.watchdog import Watchdog
+from tuning.controller.sweep_dir.watchdog import SessionWatchdog
 from tuning.controller.tracking.monitoring import exporters
 from tuning.controller.tracking.notify import Notifier
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
@@ -55,7 +55,7 @@ def run_session(
 
     with (
         no_core_dumps(),
-        Watchdog(interrupt, paths) as watchdog,
+        SessionWatchdog(interrupt, paths) as watchdog,
         exporters(spec, paths) as monitors,
         open_sweep(paths, spec, [*observers, *monitors], accept_damage, introduction) as run,
     ):
@@ -97,7 +97,7 @@ def asked_session(paths: SweepPaths, spec: SweepSpec) -> Iterator[SweepControlle
     with open_sweep(paths, spec) as run:
         yield run
         with run.batched():
-            run.release()
+            run.lifecycle.release()
         _write_results(run)
 
 
@@ -122,9 +122,9 @@ def open_sweep(
     """
     from results.sweep_folder.sweep_folder import SweepFolder
     from tuning.controller.sweep_dir.study import open_study, recover
-    from tuning.controller.sweep_dir.trial_cache import TrialCache
-    from tuning.controller.sweep_dir.warm_start import load_evidence
     from tuning.controller.tracking.sweep_facts import code_commit
+    from tuning.search.trial_cache import TrialCache
+    from tuning.search.warm_start import load_evidence
 
     with SweepFolder(paths).own(spec, code_commit(spec.trainable)) as folder:
         study, messages = open_study(paths, spec)
@@ -208,15 +208,18 @@ def _start(
 
 def _report_changes(run: SweepController) -> None:
     """Notify observers of repairs, and of libraries with another version."""
-    from tuning.controller.sweep_dir.versions import version_changes
+    from results.records.environment import version_changes
+    from trainables.runtime.provenance import library_versions
 
-    changed = [] if run.finished else version_changes(run.paths, run.records)
+    changed = (
+        [] if run.finished else version_changes(run.paths, run.records, dict(library_versions()))
+    )
     for line in [*run.repaired, *changed]:
         run.observers.message(line)
 
 
 def _end_trials(
-    run: SweepController, watchdog: Watchdog, tracking: TrackerObserver
+    run: SweepController, watchdog: SessionWatchdog, tracking: TrackerObserver
 ) -> list[Ending]:
     """Record that no trial runs any more, and write the results, which may take any time.
 
@@ -225,13 +228,15 @@ def _end_trials(
     watchdog.progress(math.inf)
     if run.error is not None:
         return []
-    run.release()
+    run.lifecycle.release()
     tracking.closes_soon()
     run.observers.message("writing results")
     return [_write_results(run)]
 
 
-def _end_session(run: SweepController, watchdog: Watchdog, endings: Sequence[Ending]) -> None:
+def _end_session(
+    run: SweepController, watchdog: SessionWatchdog, endings: Sequence[Ending]
+) -> None:
     """Notify the observers; the delivery to MLflow has a limit of its own."""
     watchdog.progress(math.inf)
     run.observers.session_ended(endings[0] if endings else None)

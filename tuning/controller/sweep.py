@@ -25,7 +25,6 @@ from tuning.controller.resources.budget import USER_STOP, Limit
 from tuning.controller.resources.placement import FindAllocation, default_allocation
 from tuning.controller.resources.trial_layouts import trial_layouts
 from tuning.controller.scheduler_adapter import SchedulerAdapter
-from tuning.controller.sweep_dir.trial_cache import TrialCache
 from tuning.controller.trial_jobs import make_attempt_job
 from tuning.controller.trial_lifecycle import TrialLifecycle
 from tuning.controller.trial_queue import TrialQueue
@@ -33,6 +32,7 @@ from tuning.controller.trial_source import TrialSource
 from tuning.controller.trial_table import TrialTable
 from tuning.search.schedulers import Decision
 from tuning.search.study.study import SweepStudy
+from tuning.search.trial_cache import TrialCache
 
 
 class SweepController:
@@ -90,11 +90,6 @@ class SweepController:
     def records(self) -> dict[str, TrialRecord]:
         """Every trial by id, as it is on disk."""
         return self.table.records
-
-    @property
-    def fence(self) -> Fence:
-        """Checked before every write."""
-        return self.table.fence
 
     @property
     def observers(self) -> Observers:
@@ -225,9 +220,8 @@ class SweepController:
 
     def _failed_alike(self, error: str) -> tuple[str, ...]:
         """Trials that failed in the same way, while no trial has a value."""
-        if self.table.has_value:
-            return ()
-        return self.failures.failed_alike(error, self.records.values())
+        records = self.records.values()
+        return () if self.table.has_value else self.failures.failed_alike(error, records)
 
     def _end_if_all_fail_alike(self, alike: Sequence[str], error: str) -> None:
         if (problem := self.failures.reason_to_end(alike, error)) is not None:
@@ -304,11 +298,3 @@ class SweepController:
         while self.study.has_waiting:
             self.table.save(record := new_record(self.spec, *self.study.ask()))
             self.queue.append(record.id)
-
-    def stop(self, trial_id: str | None) -> bool:
-        """End a trial, or all trials and the sweep; False while a running trial has to report."""
-        return self.lifecycle.stop(trial_id)
-
-    def release(self) -> None:
-        """The session ends: running trials are left unfinished."""
-        self.lifecycle.release()

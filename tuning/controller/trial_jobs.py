@@ -134,6 +134,8 @@ def make_rerun_job(
 ) -> TrialJob:
     """A job that repeats a trial in a folder of its own, with one checkpoint at the end.
 
+    That checkpoint is complete before the driver hears of the last report.
+
     Args:
         spec: of the sweep.
         record: of the trial.
@@ -156,6 +158,7 @@ def make_rerun_job(
         workers=record.attempts[-1].workers,
         layout=layout_section(record, spec),
         checkpoint_every=max(1, until),
+        rungs=(until,),
         retention=Retention(newest=1),
     )
 

@@ -19,7 +19,7 @@ from tuning.controller.preflight.relative_paths import with_absolute_fixed
 from tuning.controller.preflight.samples import largest_checkpoint
 from tuning.controller.resources.placement import Node, compute_placement, worker_slots
 from tuning.controller.tracking.observer import default_tracking_uri, tracking_uri
-from tuning.doctor.findings import Finding, Plan, find
+from tuning.doctor.findings import Plan, RehearsalFinding, find
 from tuning.doctor.head import rehearse, save_record
 from tuning.doctor.launch import Rehearsal
 from tuning.doctor.settings import Settings, make_settings, read_environment, share_cpus
@@ -38,7 +38,7 @@ class Diagnosis:
     settings: Settings
     nodes: Sequence[Node]
     rehearsal: Rehearsal
-    findings: list[Finding]
+    findings: list[RehearsalFinding]
     record: dict[str, Any]
 
 

@@ -49,7 +49,7 @@ _SLOW_ADVICE = {
 
 
 @dataclass(frozen=True)
-class Finding:
+class RehearsalFinding:
     """Something wrong or slow.
 
     Attributes:
@@ -83,10 +83,10 @@ class Plan:
     workers_per_machine: int
 
 
-def find(rehearsal: Rehearsal, plan: Plan | None) -> list[Finding]:
+def find(rehearsal: Rehearsal, plan: Plan | None) -> list[RehearsalFinding]:
     """All findings, those that would break a sweep first."""
     workers = rehearsal.workers
-    every: list[Callable[[Sequence[Measured]], Iterator[Finding]]] = [
+    every: list[Callable[[Sequence[Measured]], Iterator[RehearsalFinding]]] = [
         *(errors, unequal, files, arithmetic, clocks, slow_links, stragglers, slow_storage),
     ]
     found = [
@@ -98,30 +98,30 @@ def find(rehearsal: Rehearsal, plan: Plan | None) -> list[Finding]:
     return sorted(found, key=lambda finding: not finding.breaks)
 
 
-def of_head(problems: Mapping[str, str]) -> Iterator[Finding]:
+def of_head(problems: Mapping[str, str]) -> Iterator[RehearsalFinding]:
     """Failed phases of the head. A sweep runs without its tracker."""
     for phase, text in problems.items():
-        yield Finding(phase != "tracking", text, ADVICE[phase])
+        yield RehearsalFinding(phase != "tracking", text, ADVICE[phase])
 
 
 def incomplete(
     workers: Sequence[Measured], expected: int, failure: str | None
-) -> Iterator[Finding]:
+) -> Iterator[RehearsalFinding]:
     """Workers that did not start, or did not reach the end."""
     if failure is None:
         return
     if len(workers) < expected:
         up = f"{len(workers)} of {expected} workers started"
-        yield Finding(True, f"{up}: {failure}", _NETWORK)
+        yield RehearsalFinding(True, f"{up}: {failure}", _NETWORK)
         return
     at: dict[str, list[Measured]] = {}
     for worker in workers:
         at.setdefault(worker["at"], []).append(worker)
     where = ", ".join(f"{_ranks(group)} in {phase}" for phase, group in at.items())
-    yield Finding(True, f"the workers did not end: {failure}: {where}", _NETWORK)
+    yield RehearsalFinding(True, f"the workers did not end: {failure}: {where}", _NETWORK)
 
 
-def errors(workers: Sequence[Measured]) -> Iterator[Finding]:
+def errors(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
     """Phases that failed; ranks with the same error are named together."""
     same: dict[tuple[str, str], list[Measured]] = {}
     for worker in workers:
@@ -129,10 +129,10 @@ def errors(workers: Sequence[Measured]) -> Iterator[Finding]:
             same.setdefault((phase, error), []).append(worker)
     for (phase, error), group in same.items():
         what = f"{phase} failed on {_ranks(group)}: {error}"
-        yield Finding(True, what, ADVICE.get(phase, _NETWORK))
+        yield RehearsalFinding(True, what, ADVICE.get(phase, _NETWORK))
 
 
-def unequal(workers: Sequence[Measured]) -> Iterator[Finding]:
+def unequal(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
     """Versions and digests that differ between ranks."""
     kinds = {
         "versions": "install the same versions on all machines, by constraints.txt",
@@ -148,42 +148,48 @@ def unequal(workers: Sequence[Measured]) -> Iterator[Finding]:
             if len(groups) > 1:
                 listed = ", ".join(f"{value[:12]} on {_ranks(g)}" for value, g in groups.items())
                 title = name if kind == "versions" else f"the digest of the {name}"
-                yield Finding(True, f"{title} is not the same everywhere: {listed}", advice)
+                yield RehearsalFinding(
+                    True, f"{title} is not the same everywhere: {listed}", advice
+                )
 
 
-def files(workers: Sequence[Measured]) -> Iterator[Finding]:
+def files(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
     """Files that a machine does not have, or that are no Parquet."""
     for worker in workers:
         if lost := worker.get("missing"):
             many = worker["missing_files"]
             what = f"{_rank(worker)} lacks {many} file{'s' * (many != 1)}: {_listed(lost)}"
-            yield Finding(True, what, ADVICE["data_check"])
+            yield RehearsalFinding(True, what, ADVICE["data_check"])
         for path, error in list(worker.get("unreadable", {}).items())[:_MAX_NAMED]:
             advice = "write the file again, or leave it out of PARQUET_PATH"
-            yield Finding(True, f"{path} cannot be read: {error}", advice)
+            yield RehearsalFinding(True, f"{path} cannot be read: {error}", advice)
 
 
-def arithmetic(workers: Sequence[Measured]) -> Iterator[Finding]:
+def arithmetic(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
     """Sums and checkpoints that came out wrong."""
     if wrong := [w for w in workers if w.get("all_reduce_right") is False]:
         what = f"the all-reduce gave a wrong sum on {_ranks(wrong)}"
-        yield Finding(True, what, "check the network cards and the memory of those machines")
+        yield RehearsalFinding(
+            True, what, "check the network cards and the memory of those machines"
+        )
     if changed := [w for w in workers if w.get("checkpoint_same") is False]:
         what = f"the checkpoint that was read back is another one on {_ranks(changed)}"
-        yield Finding(True, what, ADVICE["checkpoint_read"])
+        yield RehearsalFinding(True, what, ADVICE["checkpoint_read"])
 
 
-def clocks(workers: Sequence[Measured]) -> Iterator[Finding]:
+def clocks(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
     """Clocks that differ from rank 0's; far ones let two drivers own a sweep."""
     ahead: list[float] = next((w["clock_ahead"] for w in workers if "clock_ahead" in w), [])
     for worker, offset in zip(workers[1:], ahead, strict=False):
         if abs(offset) > _CLOCK_S:
             way = "ahead of" if offset > 0 else "behind"
             what = f"the clock of {_rank(worker)} is {abs(offset):.3g} s {way} that of rank 0"
-            yield Finding(abs(offset) > STALE_S, what, "run chrony or ntpd on that machine")
+            yield RehearsalFinding(
+                abs(offset) > STALE_S, what, "run chrony or ntpd on that machine"
+            )
 
 
-def slow_links(workers: Sequence[Measured]) -> Iterator[Finding]:
+def slow_links(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
     """Links between machines that are slow, by themselves or beside the others."""
     by_rank = {worker["rank"]: worker for worker in workers}
     speeds = {
@@ -196,7 +202,7 @@ def slow_links(workers: Sequence[Measured]) -> Iterator[Finding]:
         if speed * _SLOW_LINK < usual or speed < _SLOW_MB_PER_S:
             ends = f"{_rank(by_rank[low])} and {_rank(by_rank[high])}"
             what = f"the link between {ends} is slow: {speed:.3g} MB/s, usual {usual:.3g} MB/s"
-            yield Finding(False, what, "check cable, switch port and network card of both")
+            yield RehearsalFinding(False, what, "check cable, switch port and network card of both")
 
 
 def link_speeds(workers: Sequence[Measured]) -> dict[tuple[int, int], float]:
@@ -208,7 +214,7 @@ def link_speeds(workers: Sequence[Measured]) -> dict[tuple[int, int], float]:
     }
 
 
-def stragglers(workers: Sequence[Measured]) -> Iterator[Finding]:
+def stragglers(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
     """Workers that take much longer than most for something that each does alone."""
     for phase, advice in _SLOW_ADVICE.items():
         times = {w["rank"]: w[f"{phase}_time"] for w in workers if f"{phase}_time" in w}
@@ -219,10 +225,10 @@ def stragglers(workers: Sequence[Measured]) -> Iterator[Finding]:
             time = times.get(worker["rank"], 0.0)
             if time > _STRAGGLER * usual and time > usual + _STRAGGLER_S:
                 what = f"{_rank(worker)} takes {time:.3g} s for {phase}, others {usual:.3g} s"
-                yield Finding(False, what, advice)
+                yield RehearsalFinding(False, what, advice)
 
 
-def slow_storage(workers: Sequence[Measured]) -> Iterator[Finding]:
+def slow_storage(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
     """Checkpoints that take long because the storage is slow."""
     done = [w for w in workers if w.get("checkpoint_size_mb", 0) >= _LARGE_MB]
     if not done:
@@ -230,16 +236,20 @@ def slow_storage(workers: Sequence[Measured]) -> Iterator[Finding]:
     speed = statistics.median(w["checkpoint_size_mb"] / w["checkpoint_save_time"] for w in done)
     if speed < _DISK_MB_PER_S:
         what = f"checkpoints are written at {speed:.3g} MB/s per worker"
-        yield Finding(False, what, "raise checkpoint.every, or use a faster CHECKPOINT_DIR")
+        yield RehearsalFinding(
+            False, what, "raise checkpoint.every, or use a faster CHECKPOINT_DIR"
+        )
 
 
-def planned(workers: Sequence[Measured], plan: Plan) -> Iterator[Finding]:
+def planned(workers: Sequence[Measured], plan: Plan) -> Iterator[RehearsalFinding]:
     """Disk and memory that the sweep will lack."""
     each = plan.checkpoint_bytes or 0
     if each * plan.kept > plan.free_bytes:
         need, free = each * plan.kept / 1e9, plan.free_bytes / 1e9
         what = f"the sweep keeps {plan.kept} checkpoints: {need:.1f} GB, but {free:.1f} GB are free"
-        yield Finding(True, what, "lower checkpoint.keep or budget.trials, or free some space")
+        yield RehearsalFinding(
+            True, what, "lower checkpoint.keep or budget.trials, or free some space"
+        )
     for worker in workers:
         if "machine_memory_mb" not in worker:
             continue
@@ -249,7 +259,9 @@ def planned(workers: Sequence[Measured], plan: Plan) -> Iterator[Finding]:
         if need > has:
             many = f"{plan.workers_per_machine} workers of {one / 1e3:.1f} GB"
             what = f"{worker['host']} has {has / 1e3:.1f} GB of memory for {many}"
-            yield Finding(True, what, "lower resources.concurrency or the size of the model")
+            yield RehearsalFinding(
+                True, what, "lower resources.concurrency or the size of the model"
+            )
             return
 
 

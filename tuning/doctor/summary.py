@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tuning.doctor.findings import link_speeds
 
 if TYPE_CHECKING:
-    from tuning.doctor.findings import Finding
+    from tuning.doctor.findings import RehearsalFinding
     from tuning.doctor.launch import Rehearsal
     from tuning.doctor.settings import Measured, Settings
 
@@ -52,7 +52,7 @@ def link_summary(workers: Sequence[Measured]) -> str | None:
 
 
 def record(
-    settings: Settings, rehearsal: Rehearsal, found: Sequence[Finding], hub_token: bool
+    settings: Settings, rehearsal: Rehearsal, found: Sequence[RehearsalFinding], hub_token: bool
 ) -> dict[str, Any]:
     """Everything for JSON; of the token only whether there is one."""
     return {

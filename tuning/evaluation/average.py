@@ -20,6 +20,7 @@ from results.sweep_folder.folder import find_trial, sweep_argument
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from tuning.evaluation.load_model import config_of, trainable_of
+from tuning.evaluation.progress import PrintLine, Progress
 from tuning.evaluation.scoring import make_soup_evaluator
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from trainables.base import Trainable
     from trainables.config import TrainableConfig
 
+_PROGRESS_S = 5.0
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([kMGT]?)B?")
 _FACTOR = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
@@ -105,6 +107,7 @@ def average_models(
     choice: ModelChoice,
     options: AverageOptions,
     name: str | None = None,
+    print_line: PrintLine = lambda line: None,
 ) -> tuple[Soup, Path]:
     """Average the chosen models.
 
@@ -112,6 +115,7 @@ def average_models(
         paths, spec: of the sweep.
         choice, options: the models, and the settings.
         name: of the soup; default: from the method and the choice.
+        print_line: prints how far it is, every few seconds.
 
     Returns:
         The soup, and its folder.
@@ -125,7 +129,9 @@ def average_models(
     name = name or f"{options.method.name()}-{label}"
     if Path(name).name != name or name.startswith("."):  # it becomes a folder of the sweep
         raise UserError(f"--name: must be a plain name, got '{name}'")
-    evaluator = make_soup_evaluator(trainable, config, spec.metric, spec.mode, cache)
+    tests = {"single", "uniform", "greedy", options.method.name()}
+    progress = Progress(2 * len(models) - 1 + len(tests), print_line, _PROGRESS_S)
+    evaluator = make_soup_evaluator(trainable, config, spec.metric, spec.mode, cache, progress)
     with TemporaryDirectory(prefix=".average.", dir=paths.root) as scratch:
         models = [_merged(m, paths, spec, trainable, Path(scratch)) for m in models]
         base = _base(trainable, config, cache, options.base, models[0])

@@ -12,7 +12,8 @@ from results.records.trial import read_reports
 from search_spaces.errors import UserError, suggest
 from search_spaces.spec.select import SelectSpec
 from search_spaces.spec.sweep import SweepSpec
-from tuning.evaluation.retrain import PrintLine, Retrainer
+from tuning.evaluation.progress import PrintLine
+from tuning.evaluation.retrain import Retrainer, Retraining
 from tuning.search.evidence import derive_seed
 
 _FIRST_NUMBER = 1 << 31
@@ -54,12 +55,14 @@ class Confirmer:
         return one_per_configuration(ranked)[:count]
 
     def retrain(self, lines: Sequence[TrialSummary], seeds: int) -> Confirmation:
-        """Train each trial again under new seeds, and evaluate it on the test split.
+        """Train each trial again under new seeds, then evaluate each model on the test split.
 
         An interrupted call can be repeated: it does not repeat finished training.
         """
         new = tuple(derive_seed(self._spec.seed, _FIRST_NUMBER + i) for i in range(seeds))
-        return self._confirmation(new, [self._retrain_trial(line, new) for line in lines])
+        trainings = [Retraining(line.record, line.step, seed) for line in lines for seed in new]
+        self._retrainer.train(trainings, self.print_line)
+        return self._confirmation(new, [self._measure_retrained(line, new) for line in lines])
 
     def reevaluate(self, lines: Sequence[TrialSummary]) -> Confirmation:
         """Evaluate the weights of the search on the test split: one value per trial.
@@ -81,11 +84,10 @@ class Confirmer:
             measured.append(self._confirmed(line, [], [test]))
         return self._confirmation((), measured)
 
-    def _retrain_trial(self, line: TrialSummary, seeds: Sequence[int]) -> ConfirmedTrial:
+    def _measure_retrained(self, line: TrialSummary, seeds: Sequence[int]) -> ConfirmedTrial:
         selection, test = [], []
         for seed in seeds:
             files = self._paths.retrained(line.record.id, seed)
-            self._retrainer.train(line.record, files, line.step, seed)
             newest = {k: v for r in read_reports(files) for k, v in r.metrics.items()}
             selection.append({name: newest[name] for name in self._modes if name in newest})
             scores = self._retrainer.scores(line.record, files) if self.can_evaluate else newest

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import TypeAdapter
 
@@ -18,9 +18,9 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.launch.rerun import RerunOrder
 from trainables.registry import resolve
 from tuning.controller.trial_jobs import make_rerun_job
+from tuning.evaluation.cluster_runs import run_on_cluster
 from tuning.evaluation.load_model import config_of
 from tuning.evaluation.ranks import run_ranks
-from tuning.evaluation.retrain import run_user_loop
 
 _TIMES = ("_per_second", "_seconds", "_time", "mfu")
 """Suffixes of metrics that measure time."""
@@ -66,15 +66,18 @@ def reproduce(
     was = environment.read(paths.trial(record.id), then[-1].attempt)
     workers = int(was.hardware["workers"]) if was else record.attempts[-1].workers
     job = make_rerun_job(spec, record, files, str(paths.storage.cache), then[-1].step)
+    order = RerunOrder(replace(job, workers=workers), then[-1].step)
     if trainable.uses_ray_train:
-        run_user_loop(spec, job, then[-1].step, workers, address)
         log = str(files.log(1, 0))
+        ((_, problem),) = run_on_cluster(paths, spec, [order], address)
+        if problem:
+            raise UserError(f"{record.id} could not be run again: {problem}; log {log}")
     else:
         files.root.mkdir(parents=True)
-        order, output = files.root / "again.json", files.root / "again.log"
-        order.write_bytes(TypeAdapter(RerunOrder).dump_json(RerunOrder(job, then[-1].step)))
+        file, output = files.root / "again.json", files.root / "again.log"
+        file.write_bytes(TypeAdapter(RerunOrder).dump_json(order))
         cpus, log = spec.resources.cpus_per_worker, str(output)
-        if run_ranks("trainables.launch.rerun", order, workers, cpus, output):
+        if run_ranks("trainables.launch.rerun", file, workers, cpus, output):
             raise UserError(f"{record.id} could not be run again; log {log}")
     now = environment.read(files, 1)
     result = Reproduction(

@@ -1,9 +1,10 @@
-"""Trains a trial again, from its start, under another seed."""
+"""Trains trials again, from their start, under other seeds."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 
 from results.checkpoints.commit import newest_intact
 from results.paths import SweepPaths
@@ -11,58 +12,112 @@ from results.records.trial import TrialRecord, read_reports
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
-from trainables.job import TrialJob
-from trainables.launch.rerun import StopAfter
+from trainables.launch.rerun import RerunOrder, StopAfter
 from trainables.launch.run_trial import output_to, run_local
 from trainables.registry import resolve_for
 from tuning.controller.trial_jobs import make_rerun_job
+from tuning.evaluation.cluster_runs import run_on_cluster
 from tuning.evaluation.load_model import config_of
+from tuning.evaluation.progress import PrintLine, Progress
 from tuning.evaluation.scoring import make_test_scorer
 
-PrintLine = Callable[[str], None]
-"""Prints a line for the user."""
+_SHORT_S = 60.0
+"""Side by side on two cores these take half as long, and Ray needs about as much to start."""
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """A trial, the step at which it ends, and its new seed."""
+
+    record: TrialRecord
+    until: int
+    seed: int
 
 
 class Retrainer:
     """Trains and evaluates trials of a sweep once more.
 
-    In this process, without Ray: one process computes what the sweep's workers computed together.
-    With the trainables of this project, whose batches are of all workers together, each step sees
-    the same samples, and sums differ in their last bits; code that counts by worker sees another
-    batch. Code that uses Ray Train runs under Ray instead, with the workers of a trial.
+    They train on workers like those of the sweep, as many trials side by side as fit the cluster.
+    Trials of one worker without a GPU that took a minute together train in this process.
 
     Attributes:
         can_evaluate: whether models can be evaluated on the test split.
     """
 
     def __init__(self, paths: SweepPaths, spec: SweepSpec, address: str | None) -> None:
-        self._spec, self._cache, self._address = spec, paths.storage.cache, address
+        self._paths, self._spec, self._address = paths, spec, address
         self._trainable = resolve_for(spec)
         self.can_evaluate = self._trainable.can_evaluate
 
-    def train(self, record: TrialRecord, files: TrialPaths, until: int, seed: int) -> None:
-        """Train a trial from its start to a step, under another seed, in files of its own.
+    def train(self, trainings: Sequence[Retraining], print_line: PrintLine) -> None:
+        """Train trials from their start to a step, under other seeds, in files of their own.
 
-        Does nothing if the files hold such a run already.
+        Those that an earlier call has finished are not repeated.
 
         Raises:
-            UserError: the trial's configuration is not valid any more, the training code takes no
-                seed, or it failed.
+            UserError: a configuration is not valid any more, the training code takes no seed, or a
+                training failed, after the others have ended.
         """
-        config_of(self._spec, self._trainable, record)
-        done = read_reports(files)
-        whole = bool(done) and done[-1].step >= until
-        if whole and (not self.can_evaluate or newest_intact(files, self._trainable.models)):
+        for record in {one.record.id: one.record for one in trainings}.values():
+            config_of(self._spec, self._trainable, record)
+        left = [one for one in trainings if not self._is_trained(one)]
+        if not left:
             return
-        config = self._trainable.with_seed({**record.config, **record.adjusted}, seed)
-        job = make_rerun_job(
-            self._spec, record, files, str(self._cache), until, seed=seed, config=config
+        names = {self._files(one).root: f"{one.record.id} seed {one.seed}" for one in left}
+        orders = [self._order(one) for one in left]
+        known = f", {len(trainings) - len(left)} already trained" * (len(left) < len(trainings))
+        seconds = sum(one.record.seconds for one in left)
+        here = not self._needs_cluster(left, seconds)
+        print_line(
+            f"trainings to do: {len(left)}{known}; the sweep took {seconds:.3g} s for as many"
+            f"{'' if here else ', on the same number of workers'}"
         )
-        if self._trainable.uses_ray_train:
-            run_user_loop(self._spec, job, until, record.attempts[-1].workers, self._address)
-            return
-        with output_to(files.log(1, 0)):
-            run_local(job, StopAfter(until))
+        run = (
+            _run_here(self._spec, orders)
+            if here
+            else run_on_cluster(self._paths, self._spec, orders, self._address)
+        )
+        progress, problems = Progress(len(left), print_line), []
+        try:
+            with closing(run):
+                for order, problem in run:
+                    name = names[order.job.paths.root]
+                    progress.step(f"{name} {'failed' if problem else 'trained'}")
+                    if problem:
+                        log = order.job.paths.log(order.job.attempt, 0)
+                        problems.append(f"{name} could not be trained again: {problem}; log {log}")
+        except KeyboardInterrupt:
+            print_line("stopped: the same command goes on with the trainings that are left")
+            raise
+        if problems:
+            raise UserError(*problems)
+
+    def _files(self, training: Retraining) -> TrialPaths:
+        return self._paths.retrained(training.record.id, training.seed)
+
+    def _is_trained(self, training: Retraining) -> bool:
+        files = self._files(training)
+        done = read_reports(files)
+        if not done or done[-1].step < training.until:
+            return False
+        return not self.can_evaluate or newest_intact(files, self._trainable.models) is not None
+
+    def _order(self, training: Retraining) -> RerunOrder:
+        record, seed, files = training.record, training.seed, self._files(training)
+        config = self._trainable.with_seed({**record.config, **record.adjusted}, seed)
+        cache = str(self._paths.storage.cache)
+        job = make_rerun_job(
+            self._spec, record, files, cache, training.until, seed=seed, config=config
+        )
+        attempt = max(files.attempts(), default=0) + 1
+        return RerunOrder(replace(job, attempt=attempt, repetition=f"/{seed}"), training.until)
+
+    def _needs_cluster(self, trainings: Sequence[Retraining], seconds: float) -> bool:
+        import torch
+
+        alone = all(one.record.attempts[-1].workers == 1 for one in trainings)
+        uses_ray = self._trainable.uses_ray_train
+        return uses_ray or not alone or seconds > _SHORT_S or torch.cuda.is_available()
 
     def scores(self, record: TrialRecord, files: TrialPaths) -> dict[str, float]:
         """Metrics of the newest weights on the test split; empty if they cannot be evaluated."""
@@ -74,45 +129,29 @@ class Retrainer:
             raise UserError(
                 f"{files.root}: no intact checkpoint to evaluate; confirm with fresh seeds instead"
             )
-        return make_test_scorer(self._trainable, config, self._cache)(found.folder)
+        score = make_test_scorer(self._trainable, config, self._paths.storage.cache)
+        return score(found.folder)
 
 
-def run_user_loop(
-    spec: SweepSpec, job: TrialJob, until: int, workers: int, address: str | None
-) -> None:
-    """Run an attempt of a Ray Train loop under Ray, to its end or to the report of a step.
+def _run_here(
+    spec: SweepSpec, orders: Sequence[RerunOrder]
+) -> Generator[tuple[RerunOrder, str], None, None]:
+    """Train one after another in this process; an error of the training code is raised as it is."""
+    for order in orders:
+        job = order.job
+        with _threads(spec.resources.cpus_per_worker), output_to(job.paths.log(job.attempt, 0)):
+            run_local(job, StopAfter(order.until))
+        yield order, ""
 
-    Args:
-        until: step of the report after which it is stopped.
-        address: of the Ray cluster; None starts one on this machine.
 
-    Raises:
-        UserError: it failed, or it does not fit the cluster.
-    """
-    from tuning.cluster.connection import ray_cluster
-    from tuning.controller.resources.placement import compute_placement
+@contextmanager
+def _threads(cpus: float) -> Iterator[None]:
+    """Let torch use as many threads as a worker of Ray: more wait for each other on busy cores."""
+    import torch
 
-    with ray_cluster(address) as nodes:
-        placement = compute_placement(spec.resources, nodes)
-        import ray
-
-        from trainables.launch.broker.actor import start_broker
-        from trainables.launch.broker.events import Failed, Reported
-        from trainables.launch.ray_train import WorkerGroupSpec
-        from trainables.launch.ray_train_loops.pool import FreshWorkerPool
-
-        broker: Any = start_broker()
-        folder = str(job.paths.root / "ray")
-        group = WorkerGroupSpec.of(spec, workers, placement.gpus_per_worker, folder)
-        pool = FreshWorkerPool(group, broker, job.trainable, spares=False)
-        pool.start(job)
-        try:
-            while isinstance(event := ray.get(broker.next_event.remote(job.key)), Reported):
-                if event.report.step >= until:
-                    return
-        finally:
-            pool.close()
-            ray.kill(broker)
-        if isinstance(event, Failed):
-            log = job.paths.log(job.attempt, 0)
-            raise UserError(f"{job.trial_id} could not be run again: {event.reason}; log {log}")
+    before = torch.get_num_threads()
+    torch.set_num_threads(max(1, int(cpus)))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

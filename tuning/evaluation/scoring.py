@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from results.averaging import soup
+from results.checkpoints.streaming_hash import hash_file
 from search_spaces.errors import UserError, suggest
 from trainables.base import Split, Trainable
 from trainables.config import TrainableConfig
+from tuning.evaluation.progress import Progress
 
 ScoreModel = Callable[[Path], dict[str, float]]
 """Returns the metrics of the model in a folder with `model.safetensors`."""
@@ -25,16 +27,29 @@ def make_test_scorer(trainable: Trainable[Any], config: TrainableConfig, cache: 
 
 
 def make_soup_evaluator(
-    trainable: Trainable[Any], config: TrainableConfig, metric: str, mode: str, cache: Path
+    trainable: Trainable[Any],
+    config: TrainableConfig,
+    metric: str,
+    mode: str,
+    cache: Path,
+    progress: Progress,
 ) -> soup.Evaluator:
-    """An evaluator of averages: the metric of each example of the selection and the test split."""
+    """An evaluator of averages: the metric of each example of the selection and the test split.
+
+    Equal weights are evaluated once: an average of one model is that model.
+    """
+    known: dict[tuple[Split, frozenset[str]], list[float]] = {}
 
     def examples(split: Split, folder: Path) -> list[float]:
-        scores = trainable.examples(config, folder, split, cache)
-        if metric not in scores:
-            hint = suggest(metric, scores)
-            raise UserError(f"{type(trainable).__name__}.evaluate returns no '{metric}'{hint}")
-        return scores[metric]
+        key = split, frozenset(hash_file(f).sha256 for f in folder.glob("*.safetensors"))
+        if key not in known:
+            scores = trainable.examples(config, folder, split, cache)
+            if metric not in scores:
+                hint = suggest(metric, scores)
+                raise UserError(f"{type(trainable).__name__}.evaluate returns no '{metric}'{hint}")
+            known[key] = scores[metric]
+        progress.step(f"evaluated a model on the {split} split")
+        return known[key]
 
     return soup.Evaluator(
         metric,

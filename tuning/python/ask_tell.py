@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from results.paths import SweepPaths
 from results.records.reports import Report, ReportWriter, read_chain
@@ -15,10 +17,6 @@ from search_spaces.errors import UserError, suggest
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob, as_step
 from trainables.user_code.metrics import flat_numbers
-from tuning.controller import trial_table
-from tuning.controller.commands import CommandHandler
-from tuning.controller.session import asked_session
-from tuning.search.schedulers import Decision
 
 
 @dataclass(frozen=True)
@@ -51,6 +49,9 @@ class AskTell:
     """
 
     def __init__(self, paths: SweepPaths, spec: SweepSpec) -> None:
+        from tuning.controller.commands import CommandHandler  # with Optuna
+        from tuning.controller.session import asked_session
+
         self._stack = ExitStack()
         self._run = self._stack.enter_context(asked_session(paths, spec))
         self._before = frozenset(self._run.records)
@@ -87,6 +88,8 @@ class AskTell:
         The study has them when this returns. Their records are written with the next write, or by
         a timer.
         """
+        from tuning.controller import trial_table
+
         with self._lock:
             self._commands()
             with self.batched(records_later=True):
@@ -138,6 +141,8 @@ class AskTell:
 
     def _report(self, trial: str, metrics: Mapping[str, Any], step: int | None) -> bool:
         """Record a report; returns whether the trial goes on."""
+        from tuning.search.schedulers import Decision
+
         run, last = self._run, self._told[trial]
         step = last + 1 if step is None else as_step(step)
         if step <= last:
@@ -156,3 +161,121 @@ class AskTell:
                 self._timer.cancel()
                 self._timer = None
             self._stack.close()
+
+
+class Asking(ABC):
+    """A sweep whose trials the caller runs."""
+
+    _asked: AskTell | None = None
+    _opening = threading.RLock()
+
+    @abstractmethod
+    def _created(self) -> tuple[SweepPaths, SweepSpec]:
+        """Its folder, which is made if it is not there, and what it says."""
+
+    @overload
+    def ask(self) -> Trial | None: ...
+
+    @overload
+    def ask(self, count: int) -> list[Trial]: ...
+
+    def ask(self, count: int | None = None) -> Trial | list[Trial] | None:
+        """The next trial, for a program that runs trials itself; see `tell`.
+
+        The first call creates the folder if the sweep is new, and owns it until the sweep is
+        finished, `close` is called or the process ends. Trials that a process before did not finish
+        come first. Trackers get the sweep by `tune sync`. Threads may ask and tell at once.
+
+        >>> import tempfile, tuning
+        >>> space, budget = {"x": tuning.uniform(0, 1)}, tuning.Budget(trials=3)
+        >>> folder = tempfile.mkdtemp()
+        >>> sweep = tuning.Sweep(metric="loss", space=space, budget=budget, storage=folder)
+        >>> while trial := sweep.ask():
+        ...     _ = sweep.tell(trial, {"loss": trial.params["x"] ** 2})
+        >>> len(sweep.trials), sweep.best()["trial"] in sweep.trials["trial"].values
+        (3, True)
+
+        Args:
+            count: at most so many trials, as a list. The study has them when it returns, with one
+                write of its journal. Their records are written together with what is told, or
+                after a second.
+
+        Returns:
+            None, or fewer than `count`, if the budget or the scheduler allows no more now.
+
+        Raises:
+            UserError: another driver owns the folder.
+        """
+        trials = self._session().ask(1 if count is None else count)
+        self._close_if_finished()
+        return trials if count is not None else next(iter(trials), None)
+
+    def tell(
+        self,
+        trial: Trial | str,
+        metrics: Mapping[str, Any] | None = None,
+        *,
+        step: int | None = None,
+        error: str | None = None,
+    ) -> bool:
+        """What a trial reports, or how it ended.
+
+        Args:
+            trial: from `ask`, or its id.
+            metrics: of this step; not needed to end a trial that has reported.
+            step: of a trial that goes on. Without it, the trial has ended.
+            error: one line if it failed; `ask` returns it again as `failure.max_retries` allows.
+
+        Returns:
+            Whether the trial goes on; False also if the scheduler stops it.
+
+        Raises:
+            UserError: no such trial, or the step is not higher than the one before.
+        """
+        goes_on = self._session().tell(
+            trial if isinstance(trial, str) else trial.id, metrics, step, error
+        )
+        self._close_if_finished()
+        return goes_on
+
+    @contextmanager
+    def batched(self) -> Iterator[None]:
+        """Write what the block asks and tells in one go: many times as fast for many trials.
+
+        It is durable when the block ends, each record with one write. In a longer block, an ask or
+        a tell that comes a second after the last write writes, too. A process that is killed in it
+        loses what was not yet written: such trials are asked for again.
+
+        >>> import tempfile, tuning
+        >>> space, budget = {"x": tuning.uniform(0, 1)}, tuning.Budget(trials=100)
+        >>> folder = tempfile.mkdtemp()
+        >>> sweep = tuning.Sweep(metric="loss", space=space, budget=budget, storage=folder)
+        >>> trials = sweep.ask(100)
+        >>> with sweep.batched():
+        ...     for trial in trials:
+        ...         _ = sweep.tell(trial, {"loss": trial.params["x"] ** 2})
+        >>> len(sweep.trials)
+        100
+        """
+        with self._session().batched():
+            yield
+        self._close_if_finished()
+
+    def close(self) -> None:
+        """Write the results, and give the folder back after `ask`; unfinished trials come again."""
+        with self._opening:
+            asked, self._asked = self._asked, None
+            if asked is not None:
+                asked.close()
+
+    def _session(self) -> AskTell:
+        with self._opening:
+            if self._asked is None:
+                self._asked = AskTell(*self._created())
+                weakref.finalize(self, self._asked.close)
+            return self._asked
+
+    def _close_if_finished(self) -> None:
+        asked = self._asked
+        if asked is not None and asked.finished:
+            self.close()

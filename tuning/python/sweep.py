@@ -15,7 +15,7 @@ from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.spec.sweep import SweepSpec
 from tuning import api
 from tuning.python.arguments import check_arguments
-from tuning.python.asking import Asking
+from tuning.python.ask_tell import Asking
 from tuning.python.run import Run
 
 if TYPE_CHECKING:

@@ -78,9 +78,7 @@ class Findings:
         """
         if self._made[0] != len(own):
             made = [self._trial(f, params, own) for f, params in self._found]
-            for number, trial in enumerate(made, -len(made)):
-                trial.number = trial._trial_id = number
-            self._made = len(own), made
+            self._made = len(own), [numbered(t, n) for n, t in enumerate(made, -len(made))]
         return self._made[1]
 
     def _trial(
@@ -103,6 +101,24 @@ class Findings:
             intermediate_values={} if len(values) > 1 else curve,
             constraints=found.violations,
         )
+
+
+def numbered(trial: FrozenTrial, number: int) -> FrozenTrial:
+    """The trial with this number, which is its id too."""
+    return FrozenTrial(
+        number=number,
+        trial_id=number,
+        state=trial.state,
+        value=None,
+        values=trial.values,
+        datetime_start=trial.datetime_start,
+        datetime_complete=trial.datetime_complete,
+        params=trial.params,
+        distributions=trial.distributions,
+        user_attrs=trial.user_attrs,
+        system_attrs=trial.system_attrs,
+        intermediate_values=trial.intermediate_values,
+    )
 
 
 def value_of_rank(rank: float, own: Sequence[float], mode: str) -> float:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
 from optuna import Study
 from optuna.distributions import BaseDistribution
-from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from search_spaces.domains.conditional import Parameter, draw, draw_value, parameters, walk_active
 from search_spaces.domains.domain import Domain
@@ -116,7 +116,8 @@ class OptunaSpace:
     def propose(
         self,
         study: Study,
-        trial: Trial,
+        frozen: FrozenTrial,
+        write: Callable[[str, float, BaseDistribution], None],
         earlier: Earlier | None = None,
     ) -> dict[str, Any]:
         """Sample a configuration that satisfies the constraints into a trial of the study.
@@ -126,18 +127,17 @@ class OptunaSpace:
 
         Args:
             study: of the trial.
-            trial: gets the parameters.
+            frozen: the trial.
+            write: called with Optuna's name, internal value and distribution of each parameter.
             earlier: proposals that are not to be repeated.
 
         Raises:
             UserError: no such configuration was found.
         """
-        frozen = study._storage.get_trial(trial._trial_id)
         params, sampled = self._sample(study, frozen, earlier)
         for key, (value, dist) in sampled.items():
             if key not in frozen.params:
-                internal = dist.to_internal_repr(value)
-                study._storage.set_trial_param(trial._trial_id, key, internal, dist)
+                write(key, dist.to_internal_repr(value), dist)
         return params
 
     def sample(

@@ -100,15 +100,25 @@ class WarmCmaEsSampler(CmaEsSampler):
     other sweeps, which have negative numbers, and trials of a rebuilt study.
     """
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._settings = settings
+        self._warm: CmaEsSampler | None = None
+
     def sample_relative(
         self, study: Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Propose a configuration by CMA-ES."""
+        if self._warm is not None:
+            return self._warm.sample_relative(study, trial, search_space)
         complete = study._get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         found = [t for t in complete if t.number < 0 or REBUILT in t.system_attrs]
-        enough = len(found) >= _MIN_TRIALS
-        self._source_trials = [_only(t, search_space) for t in found] if enough else None
-        return super().sample_relative(study, trial, search_space)
+        if len(found) < _MIN_TRIALS:
+            return super().sample_relative(study, trial, search_space)
+        source = [_only(t, search_space) for t in found]
+        with _experimental():
+            self._warm = CmaEsSampler(**self._settings, source_trials=source)
+        return self._warm.sample_relative(study, trial, search_space)
 
 
 def _only(trial: FrozenTrial, space: dict[str, BaseDistribution]) -> FrozenTrial:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 from optuna import Study
-from optuna._transform import _SearchSpaceTransform
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, RandomSampler
 from optuna.trial import FrozenTrial
@@ -19,55 +17,16 @@ from tuning.search.evidence import Evidence
 from tuning.search.models.unit_cube import Array, Cube
 
 _BLOCK = 256
-_MANY = 1000
-
-_thread = threading.local()
 
 
 def random(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
     """Independent random values."""
-    return _seeded_random(seed)
+    return RandomSampler(seed)
 
 
 def grid(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
     """Every combination in order: `SweepSpec.grid_points` sets every parameter."""
-    return _seeded_random(seed)
-
-
-def _seeded_random(seed: int) -> _Random:
-    """One sampler for each thread, because a new one takes 0.1 ms for entropy."""
-    if not hasattr(_thread, "sampler"):
-        _thread.sampler = _Random(seed)
-    sampler: _Random = _thread.sampler
-    sampler._rng.rng.seed(seed)
-    return sampler
-
-
-class _Random(RandomSampler):
-    """Draws the values that Optuna draws, and derives the bounds of a distribution only once."""
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self._known: dict[int, tuple[BaseDistribution, _SearchSpaceTransform]] = {}
-
-    def sample_independent(
-        self,
-        study: Study,
-        trial: FrozenTrial,
-        param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:
-        """See the base class."""
-        if len(self._known) > _MANY:  # distributions of many sweeps
-            self._known.clear()
-        known = self._known.get(id(param_distribution))
-        if known is None:  # equal ones may differ: the categories 1 and True
-            known = param_distribution, _SearchSpaceTransform({param_name: param_distribution})
-            self._known[id(param_distribution)] = known
-        bounds = known[1].bounds
-        drawn = self._rng.rng.uniform(bounds[:, 0], bounds[:, 1])
-        (value,) = known[1].untransform(drawn).values()
-        return value
+    return RandomSampler(seed)
 
 
 class SobolSampler(BaseSampler):
@@ -75,7 +34,7 @@ class SobolSampler(BaseSampler):
 
     def __init__(self, spec: SearchSpec, seed: int, evidence: Evidence) -> None:
         self._evidence, self._seed = evidence, seed
-        self._random: _Random | None = None
+        self._random: RandomSampler | None = None
         self._called = False
 
     def infer_relative_search_space(
@@ -98,7 +57,7 @@ class SobolSampler(BaseSampler):
         self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
     ) -> Any:
         """At random."""
-        self._random = self._random or _seeded_random(self._seed)
+        self._random = self._random or RandomSampler(self._seed)
         return self._random.sample_independent(study, trial, name, distribution)
 
 

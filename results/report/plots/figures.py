@@ -61,11 +61,10 @@ def curves(data: SweepData) -> go.Figure:
         of = [e.record.id for e in shown if e.record.state is state]
         if of:
             _add_curves(figure, [(t, data.curves[t]) for t in of], state.value, colour)
-    if data.ranked:
-        best = data.ranked[0].record.id
-        xs, ys = zip(*thinned(data.curves[best]), strict=True)
+    if data.selection and (curve := data.curves.get(winner := data.selection.line.record.id)):
+        xs, ys = zip(*thinned(curve), strict=True)
         line = {"color": BEST, "width": 3}
-        figure.add_scatter(x=xs, y=ys, mode="lines", name=best, line=line)
+        figure.add_scatter(x=xs, y=ys, mode="lines", name=winner, line=line)
     for rung in data.rung_steps:
         figure.add_vline(x=rung, line={"color": RUNG, "dash": "dot", "width": 1})
     figure.update_xaxes(whole_ticks([0, *(e.step for e in shown)]))

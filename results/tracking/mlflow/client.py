@@ -32,6 +32,8 @@ AVERAGE_TAG, STOPPED_TAG = "tune.average", "stopped"
 NOTE_TAG = "mlflow.note.content"
 """A run's description; set when it is created: people may write their own."""
 
+_KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""Of an experiment: some versions of MLflow's pages show runs instead of GenAI by it."""
 QUIET = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "DO_NOT_TRACK": "true",
@@ -102,7 +104,9 @@ def experiment_id(client: MlflowClient, name: str, artifact_root: Path | None) -
     location = artifact_root.absolute().as_uri() if artifact_root else None
     found = client.get_experiment_by_name(name)
     try:
-        return str(found.experiment_id if found else client.create_experiment(name, location))
+        if found is None:
+            return str(client.create_experiment(name, location, _KIND))
+        return str(found.experiment_id)
     except MlflowException:  # another sweep created it in the meantime
         if (found := client.get_experiment_by_name(name)) is None:
             raise

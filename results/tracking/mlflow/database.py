@@ -104,10 +104,10 @@ def _make(file: Path) -> None:
     """Create, migrate or replace a file; one that is no storage's is left to MLflow."""
     from sqlalchemy.exc import SQLAlchemyError
 
-    draft = file.with_name(f".{file.name}.new")
+    draft, storage = file.with_name(f".{file.name}.new"), Storage(file.parent)
     if not _has_content(file):
         _migrate(draft, None)
-    elif not _is_of_storage(file):
+    elif file != storage.tracking_db or not any((*storage.sweeps(), *pipelines_in(storage))):
         return
     else:
         try:
@@ -160,12 +160,6 @@ def _set_aside(file: Path, error: Exception) -> None:
         kept and kept.name,
         first_few(names),
     )
-
-
-def _is_of_storage(file: Path) -> bool:
-    """Whether a file is the database of a storage, so that sweep folders have its content."""
-    storage = Storage(file.parent)
-    return file == storage.tracking_db and any((*storage.sweeps(), *pipelines_in(storage)))
 
 
 def _is_damage(error: Exception) -> bool:

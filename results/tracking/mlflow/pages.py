@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlencode
@@ -24,6 +24,7 @@ from results.tracking.mlflow.client import (
     mlflow_name,
     runs_of_sweep,
 )
+from results.tracking.mlflow.own_origin import ADDRESSES
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 
@@ -31,6 +32,8 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 
+_RUNS = "?workflowType=machine_learning"
+"""MLflow's page shows the navigation of runs, not that of GenAI."""
 _PROTOCOL = "results.tracking.mlflow.own_origin:protocol"
 
 
@@ -88,8 +91,8 @@ def experiment_url(base: str, uri: str, experiment: str, view: str | None = None
     """
     with explain_errors(uri):
         found = connect(uri).get_experiment_by_name(experiment)
-    page = f"/experiments/{found.experiment_id}/runs" if found else ""
-    chosen = f"?viewStateShareKey={view}" if found and view else ""
+    page = f"/experiments/{found.experiment_id}/runs{_RUNS}" if found else ""
+    chosen = f"&viewStateShareKey={view}" if found and view else ""
     return f"{base.rstrip('/')}/#{page}{chosen}"
 
 
@@ -108,14 +111,22 @@ def ui_command(artifact_root: Path, host: str, port: int) -> list[str]:
     return module_command("mlflow", "server", *where, *artifacts, "--no-serve-artifacts")
 
 
-def ui_environment(uri: str) -> dict[str, str]:
-    """Variables that `ui_command` needs in addition to the present environment."""
+def ui_environment(uri: str, addresses: Mapping[str, str] | None = None) -> dict[str, str]:
+    """Variables that `ui_command` needs in addition to the present environment.
+
+    Args:
+        uri: of the store.
+        addresses: the long address of each short one, see `own_origin.ADDRESSES`.
+    """
     quiet = {**QUIET, "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     safe = {"PYTHONSAFEPATH": "1"}  # as `-P`, for the processes that it starts
-    return {**quiet, **safe, "MLFLOW_BACKEND_STORE_URI": uri}
+    short = {ADDRESSES: json.dumps(dict(addresses or {}))}
+    return {**quiet, **safe, **short, "MLFLOW_BACKEND_STORE_URI": uri}
 
 
 _VIEW_TAG = "mlflow.sharedViewState."
+_KEY = 12
+"""Characters of a view's key, which is in addresses."""
 _AXES = 8
 """Parameters of the plot with parallel coordinates; more cannot be told apart."""
 _FIRST = ("attributes.`Run Name`", "runDateAndNestInfo")
@@ -158,7 +169,7 @@ def store_view(
     client = connect(uri)
     names = [mlflow_name(name) for name in metrics], [mlflow_name(name) for name in params]
     view = json.dumps(_view(sweep, *names, ascending))
-    key = hashlib.sha256(view.encode()).hexdigest()
+    key = hashlib.sha256(view.encode()).hexdigest()[:_KEY]
     try:
         found = client.get_experiment_by_name(experiment)
         if found is None:

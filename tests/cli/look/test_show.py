@@ -9,11 +9,12 @@ import pytest
 
 from results.records.failures import Remedy
 from results.records.machines import Machine
-from results.records.reports import Report, append_report, read_chain
+from results.records.reports import Report, read_chain
 from results.records.trial import Attempt, TrialState, read_trial, write_trial
 from results.records.worker_samples import sample_line
 from results.sweep_folder.lock import acquire_lock
 from tests.cli.conftest import Tune, add_checkpoint
+from tests.reports import append_report
 from tests.tuning.simulate import train
 
 

@@ -11,6 +11,7 @@ from tests.cli.conftest import DIGITS, Tune
 from trainables.registry import resolve
 from tuning.cli.plan.plan import cost_lines
 from tuning.controller.preflight.relative_paths import warn_relative_paths, with_absolute_fixed
+from tuning.controller.preflight.trainables import code_problems
 
 
 def test_plan_warns_if_the_disk_is_too_small(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +80,7 @@ def test_mistakes_of_a_ray_train_loop_show_in_its_source(
     tune: Tune, name: str, problems: list[str]
 ) -> None:
     file = tune.write("loops.py", LOOPS)
-    found = resolve(f"loops.py:{name}").code_problems()
+    found = code_problems(resolve(f"loops.py:{name}"))
     assert len(found) == len(problems)
     for line, problem in zip(found, problems, strict=True):
         assert line.startswith(f"{file}:{problem}")

@@ -63,11 +63,14 @@ def test_trials_share_their_initial_weights(paths: SweepPaths) -> None:
 
 def test_average_refuses_trials_with_different_initial_weights(tune: Tune) -> None:
     search = {"startup_trials": 3, "shared_init": False}
-    trained(BATCH_NORM, name="apart", search=search, budget={"trials": 2})
+    paths = trained(BATCH_NORM, name="apart", search=search, budget={"trials": 2})
     output = tune.refused("average", "apart")
     assert "started from different initial weights (share them with search.shared_init" in output
     forced = tune("average", "apart", "--method", "uniform", "--force").out
     assert "no better than" in forced
+    gain = read_soup(paths.soup("uniform-2")).gain
+    assert gain.interval is not None
+    assert f"95 % interval [{gain.interval[0]:.4g}, {gain.interval[1]:.4g}]" in forced
 
 
 def test_average_recalibrates_batch_norm(tune: Tune, paths: SweepPaths) -> None:

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import pytest
 
+from results.analysis.comparison import compare
 from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement, read, write
 from results.analysis.selection import rank_candidates
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_reports, read_trial
+from results.report.plots.figures import curves
+from results.report.sweep_data import read_sweep_data
+from results.report.sweep_page import winner
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import DIGITS, trained
 from trainables.registry import resolve_for
 from tuning.evaluation.average import ModelChoice
 from tuning.evaluation.load_model import select_model
+
+ALONE = {**DIGITS, "resources": {"workers": 1}}
 
 
 def test_best_prints_the_winner(tune: Tune) -> None:
@@ -56,13 +62,13 @@ def test_selection_rule_of_the_file_or_the_command_line(tune: Tune, args: list[s
 
 
 def test_confirm_trains_again_and_evaluates_on_the_test_split(tune: Tune) -> None:
-    paths = trained(DIGITS)
+    paths = trained(ALONE)
     before = tune.best("mine")
     assert not before["confirmed"]
     assert before["why"] == "its last accuracy is the highest of 3 trials"
 
     output = tune("best", "mine", "--confirm", "2", "--seeds", "2").out
-    assert output.startswith("trained again in one process; the sweep used 2 workers each\n")
+    assert "4 of 4, " in output
     made = read(paths)
     assert made is not None
     assert made.trials[0].trial == before["trial"]
@@ -101,7 +107,7 @@ def _confirm_once_more(tune: Tune, paths: SweepPaths, made: Confirmation) -> Non
 
 def test_confirm_measures_every_objective(tune: Tune) -> None:
     metrics = {"metric": ["accuracy", "train_loss"], "mode": ["max", "min"]}
-    paths = trained(DIGITS, budget={"trials": 2}, **metrics)
+    paths = trained(ALONE, budget={"trials": 2}, **metrics)
     output = tune("best", "mine", "--confirm", "2", "--seeds", "2").out
     made = read(paths)
     assert made is not None
@@ -126,7 +132,7 @@ def test_confirm_refuses_a_loop_without_a_seed(tune: Tune) -> None:
     )
 
 
-def test_confirmed_winner_comes_first_in_average_and_export(tune: Tune) -> None:
+def test_every_command_names_the_confirmed_winner(tune: Tune) -> None:
     paths = trained(DIGITS)
     spec = read_spec(paths)
     order = [line.record.id for line in rank_candidates(paths, spec, spec.select)]
@@ -139,6 +145,12 @@ def test_confirmed_winner_comes_first_in_average_and_export(tune: Tune) -> None:
     assert _candidates(paths, spec) == [order[-1], *order[:-1]]
     picked = select_model(paths, None, None, "export")
     assert (picked.name, picked.confirmed) == (order[-1], True)
+    assert tune.best("mine")["trial"] == order[-1]
+    assert f"{order[-1]} *" in tune("show", "mine").out
+    assert [s.winner.record.id for s in compare([paths]) if s.winner] == [order[-1]]
+    data = read_sweep_data(paths)
+    assert curves(data).data[-1].name == order[-1]
+    assert winner(data)[0].startswith(f"Winner: {order[-1]}, ")
 
 
 def _candidates(paths: SweepPaths, spec: SweepSpec) -> list[str]:

@@ -20,7 +20,7 @@ from tests.cli.conftest import Tune
 from tests.cli.trained import trained
 from tests.trainables.examples import EXAMPLES
 from trainables.base import Trainable
-from trainables.digits.trainable import Digits
+from trainables.digits.config import Digits
 
 pytestmark = [
     pytest.mark.slow,

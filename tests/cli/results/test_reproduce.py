@@ -10,11 +10,11 @@ import pytest
 from results.paths import SweepPaths
 from results.records import environment
 from results.records.environment import Environment, differences
-from results.records.reports import append_report
 from results.records.trial import Report, read_reports
 from results.records.worker_samples import read_samples
 from tests.cli.conftest import Tune
 from tests.cli.trained import DIGITS, trained
+from tests.reports import append_report
 from tuning.evaluation.reproduce import first_difference
 
 

@@ -172,7 +172,7 @@ def test_backup_of_a_running_sweep(tune: Tune) -> None:
     paths, run = tune.unfinished()
     tune("backup", "mine", "far")
     reports = read_reports(paths.trial("t0000"))
-    run.release()
+    run.lifecycle.release()
     shutil.rmtree(paths.root)
     tune("restore", "far/mine")
     assert read_reports(paths.trial("t0000")) == reports

@@ -198,7 +198,7 @@ def test_retry_failed_runs_failed_trials_again(tune: Tune, mine: Mine) -> None:
     code, config = "rank 0: NameError: x (loop.py:1)", "rank 0: FloatingPointError: inf"
     for error in (code, config, code, config):
         run.on_failed(next_job(run).trial_id, error)
-    run.release()
+    run.lifecycle.release()
     before = [r.params for r in run.records.values()]
     changed = amend_sweep(paths, None, None, (), retry_failed=True)
     assert str(changed) == "failed trials that run again: t0000, t0002"

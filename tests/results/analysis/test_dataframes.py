@@ -10,9 +10,9 @@ from results import load
 from results.analysis.dataframes import attempts_frame, reports_frame, trials_frame, write_parquet
 from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
-from results.records.reports import append_report
 from results.records.trial import Attempt, Report, read_trial, write_trial
 from search_spaces.errors import UserError
+from tests.reports import append_report
 from tests.results.written import add_trial
 from tests.tuning.simulate import make_spec
 

@@ -5,8 +5,8 @@ import math
 from results.analysis.dataframes import reports_frame
 from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
-from results.records.reports import append_report
 from results.records.trial import Report, TrialState
+from tests.reports import append_report
 from tests.results.written import add_trial
 
 

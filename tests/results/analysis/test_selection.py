@@ -12,10 +12,10 @@ from results.analysis.confirmation import Confirmation, read, write
 from results.analysis.leaderboard import one_per_configuration
 from results.analysis.selection import rank_candidates, select_winner, smoothed, winner_by_rule
 from results.paths import SweepPaths
-from results.records.reports import append_report
 from results.records.trial import Report, TrialState
 from search_spaces.errors import UserError
 from search_spaces.spec.select import SelectSpec
+from tests.reports import append_report
 from tests.results.written import add_trial, remeasured
 from tests.tuning.simulate import make_spec
 

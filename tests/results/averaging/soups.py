@@ -11,8 +11,8 @@ from safetensors.numpy import load_file, save
 from results.averaging import make_method
 from results.averaging.soup import Candidate, Evaluator, Recipe, Soup, best_trials, make_soup
 from results.paths import SweepPaths
-from results.records.reports import append_report
 from results.records.trial import Report, TrialRecord, TrialState, write_trial
+from tests.reports import append_report
 from tests.results.written import write_checkpoint
 from tests.tuning.simulate import make_spec
 

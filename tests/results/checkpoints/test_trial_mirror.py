@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from results.checkpoints.commit import newest_intact
-from results.records.reports import append_report
 from results.records.trial import Report, read_reports
 from results.storage.object_store import ContentMismatchError, ObjectStore
 from results.sweep_folder.copies.checkpoint_mirror import (
@@ -23,6 +22,7 @@ from results.sweep_folder.copies.checkpoint_mirror import (
 )
 from results.trial_paths import TrialPaths
 from tests.object_store import BUCKET
+from tests.reports import append_report
 from tests.results.checkpoints.damage import content, save
 
 ROOT = Path(__file__).parents[3]

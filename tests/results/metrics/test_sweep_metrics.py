@@ -14,11 +14,11 @@ from results.checkpoints.checkpoint_times import append_time
 from results.checkpoints.commit import Manifest
 from results.checkpoints.streaming_hash import FileEntry
 from results.metrics.sweep_metrics import SweepMetrics
-from results.records.reports import append_report
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
 from results.records.worker_samples import sample_line
 from results.trial_paths import TrialPaths
 from tests.cli.conftest import ROOT
+from tests.reports import append_report
 from tests.results.metrics.conftest import Session, scraped, text
 from tests.tuning.simulate import next_job
 from trainables.job import TrialJob

@@ -10,13 +10,13 @@ import pytest
 from plotly.offline import get_plotlyjs
 
 from benchmarks.cli_speed import make_sweep
-from results.records.reports import append_report
 from results.records.trial import Report
 from results.report.page import unit_for
 from results.report.plots import figures
 from results.report.sweep_data import SweepData, read_sweep_data
 from results.report.sweep_page import write_report
 from search_spaces.loading.sweep_file import dump_sweep
+from tests.reports import append_report
 from tests.tuning.simulate import make_spec, open_run, train
 from tuning.search.importance import importances
 

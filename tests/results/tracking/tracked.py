@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import Any
 
 from results.paths import SweepPaths
-from results.records.reports import append_report
 from results.records.trial import Attempt, Report, TrialRecord, TrialState, write_trial
 from results.tracking import Delivery, Ending, SweepFacts, mlflow_tracker
+from tests.reports import append_report
 
 WAIT_S = 100.0
 

@@ -11,7 +11,7 @@ from ruamel.yaml import YAML
 
 from search_spaces.domains.domain import KINDS
 from tests.search_spaces.examples import BAD_FOLDER, SHIPPED
-from tuning.controller.hyperparameters import sweep_schema
+from trainables.hyperparameters import sweep_schema
 
 SCHEMA = sweep_schema()
 

@@ -25,7 +25,7 @@ from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import (
     NextTokenLoss,
     next_token_loss,
-    spread_or_place,
+    shard_or_move,
     to_device,
 )
 from trainables.data.text.dataset import prepare
@@ -58,7 +58,7 @@ def gradients(rank: int, world: int, folder: Path, *, compiled: bool, recompute:
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if compiled:
         compile_blocks(model)
-    spread_or_place(model, config, Mesh(Layout(dp_shard=world), rank, CPU), CPU)
+    shard_or_move(model, config, Mesh(Layout(dp_shard=world), rank, CPU), CPU)
     speed_up(model)
     model.train()
     for _ in range(2):

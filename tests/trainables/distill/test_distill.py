@@ -22,11 +22,10 @@ from tests.trainables.causal_lm.pretrained import write_base
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.base import Split
-from trainables.distill.config import DistillConfig
+from trainables.distill.config import Distill, DistillConfig
 from trainables.distill.files import tokens_problem
 from trainables.distill.loss import distillation_loss
 from trainables.distill.task import DistillTask
-from trainables.distill.trainable import Distill
 
 TINY = EXAMPLES["distill"].config
 WIDTH = TINY["hidden_size"]

@@ -23,6 +23,7 @@ from trainables.image_classifier.augment import augment, blank, draw
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.model import new_classifier
 from trainables.registry import resolve
+from tuning.controller.preflight.trainables import config_problems, layout_problems, worker_problems
 
 TRAINABLE = resolve("image_classifier")
 SMALL: dict[str, Any] = {"width": 8, "epochs": 2, "batch_size": 128, "learning_rate": 0.1}
@@ -154,10 +155,10 @@ def test_draws_of_the_workers_are_parts_of_those_of_one() -> None:
 
 
 def test_batch_norm_is_not_elastic() -> None:
-    (path, problem), *more = TRAINABLE.worker_problems({}, (1, 2))
+    (path, problem), *more = worker_problems(TRAINABLE, {}, (1, 2))
     assert (path, more) == (("norm",), [])
     assert "group has no such limit" in problem
-    assert TRAINABLE.worker_problems({"norm": "group"}, (1, 2)) == []
+    assert worker_problems(TRAINABLE, {"norm": "group"}, (1, 2)) == []
     assert config_of().halve_micro_batch(1) is None
     assert config_of(norm="group").halve_micro_batch(2) == {"micro_batch_size": 16}
 
@@ -171,7 +172,7 @@ def test_batch_norm_is_not_elastic() -> None:
     ],
 )
 def test_settings_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
-    assert message in TRAINABLE.config_problems(changes, files=False)[0][1]
+    assert message in config_problems(TRAINABLE, changes, files=False)[0][1]
 
 
 def test_moving_average_is_what_is_evaluated(tmp_path: Path) -> None:
@@ -213,8 +214,8 @@ def test_moving_average_is_what_is_evaluated(tmp_path: Path) -> None:
 def test_pipelines_that_do_not_fit(
     changes: dict[str, Any], layout: Layout, path: tuple[str, ...], message: str
 ) -> None:
-    ((found, problem),) = TRAINABLE.layout_problems(changes, layout)
+    ((found, problem),) = layout_problems(TRAINABLE, changes, layout)
     assert found == path
     assert problem.startswith(message)
     fits = Layout(pp=3, microbatches=4)
-    assert TRAINABLE.layout_problems({"norm": "group"}, fits) == []
+    assert layout_problems(TRAINABLE, {"norm": "group"}, fits) == []

@@ -24,7 +24,7 @@ from trainables.causal_lm.simulation import measure
 from trainables.job import TrialJob
 from trainables.launch.run_trial import run_trial
 from trainables.registry import resolve
-from trainables.training.run import Run
+from trainables.training.run import TrainingRun
 from trainables.training.task import open_task
 from trainables.worker import Worker
 from tuning.evaluation.probe import Steps
@@ -50,7 +50,7 @@ def footprint(folder: Path, case: str, rank: int, world: int) -> dict[str, Any]:
     worker = Worker(job, RecordingChannel(), torch.device("cpu"), rank, world, rank)
     config: Any = resolve(name).Config.model_validate(given)
     task = open_task(config, worker.cache, worker=worker)
-    run = Run(task, worker, task.new_model(), "")
+    run = TrainingRun(task, worker, task.new_model(), "")
     found = asdict(measure(run, before=BEFORE))
     worker.close()
     return found

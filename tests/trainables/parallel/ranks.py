@@ -27,6 +27,7 @@ from trainables.causal_lm.model.model import new_model, save_model
 from trainables.data.text.dataset import prepare
 from trainables.job import Answer
 from trainables.registry import resolve
+from tuning.controller.preflight.trainables import layout_problems
 
 STEPS, CUT = 5, 2  # of the language models
 DATA = {"max_bytes": 100_000}
@@ -172,7 +173,7 @@ def fits(model: str, layout: str, world: int) -> bool:
         return False
     trainable, config = MODELS[model]
     spec = LayoutSpec.model_validate(LAYOUTS[world][layout])
-    return not resolve(trainable).layout_problems(config, spec.resolve(world))
+    return not layout_problems(resolve(trainable), config, spec.resolve(world))
 
 
 def folder_of(folder: Path, case: str, *, cut: bool = False) -> Path:

@@ -41,8 +41,8 @@ CHANGES = {
     "memory-efficient attention": lambda: torch.backends.cuda.enable_mem_efficient_sdp(False),
     "plain attention": lambda: torch.backends.cuda.enable_math_sdp(False),
     "cudnn attention": lambda: torch.backends.cuda.enable_cudnn_sdp(False),
-    "hooks _global_forward_hooks": lambda: register_module_forward_hook(lambda *_: None),
-    "hooks before optimizers": lambda: register_optimizer_step_pre_hook(lambda *_: None),
+    "_global_forward_hooks": lambda: register_module_forward_hook(lambda *_: None),
+    "_global_optimizer_pre_hooks": lambda: register_optimizer_step_pre_hook(lambda *_: None),
 }
 
 

@@ -26,7 +26,7 @@ from trainables.runtime.preemption import (
     install_sigterm_handler_deferred,
     preemption_requested,
 )
-from trainables.training.run import Run
+from trainables.training.run import TrainingRun
 
 
 @pytest.fixture
@@ -68,7 +68,8 @@ def test_sigterm_at_the_final_report_ends_the_trial(
 
 
 @pytest.mark.parametrize(
-    ("owner", "phase"), [(DigitsTask, "new_model"), (Run, "advance"), (DigitsTask, "evaluate")]
+    ("owner", "phase"),
+    [(DigitsTask, "new_model"), (TrainingRun, "advance"), (DigitsTask, "evaluate")],
 )
 def test_sigterm_in_each_phase_resumes_bit_for_bit(
     tmp_path: Path, owner: type, phase: str, restore_handler: Callable[[], None]

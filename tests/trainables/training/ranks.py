@@ -18,11 +18,10 @@ import torch.distributed as dist
 
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
-from trainables.digits.config import DigitsConfig
-from trainables.digits.trainable import Digits
+from trainables.digits.config import Digits, DigitsConfig
 from trainables.job import Answer
+from trainables.parallel.footprint import Traffic
 from trainables.training.communication import collectives
-from trainables.training.communication.collectives import Traffic
 from trainables.training.communication.config import CommunicationConfig
 from trainables.training.communication.exchange import compression
 
@@ -79,7 +78,7 @@ def traffic() -> dict[str, list[int]]:
     for name in ALGORITHMS:
         sent = Traffic()
         getattr(collectives, name)(torch.ones(1_024), range(WORLD), sent)
-        found[name] = [sent.bytes, sent.rounds]
+        found[name] = [sent.bytes, sent.messages]
     return found
 
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from results.checkpoints.retention import Retention
-from results.records.reports import Report, append_report
+from results.records.reports import Report
 from results.trial_paths import TrialPaths
+from tests.reports import append_report
 from tests.trainables.local import make_job
 from trainables.launch.ray_train import checkpoint_snapshot
 from trainables.user_code.ray_train.checkpoints import (

@@ -5,6 +5,7 @@ import pytest
 from search_spaces.errors import UserError
 from trainables.registry import resolve
 from trainables.user_code.user_loop import UserLoop
+from tuning.controller.preflight.trainables import worker_problems
 
 
 @pytest.mark.parametrize("name", ["loud.py:loop", "my_package.loops:loop"])
@@ -24,8 +25,8 @@ def test_any_configuration_is_valid(project: Path) -> None:
 
 def test_number_of_workers_is_fixed(project: Path) -> None:
     loop = resolve("train.py:train_loop")
-    assert loop.worker_problems({}, [3]) == []
-    assert [path for path, _ in loop.worker_problems({}, [1, 2])] == [()]
+    assert worker_problems(loop, {}, [3]) == []
+    assert [path for path, _ in worker_problems(loop, {}, [1, 2])] == [()]
 
 
 def test_seed_is_read_from_the_configuration(project: Path) -> None:

@@ -14,9 +14,9 @@ import pytest
 from rich.console import Console
 
 from results.analysis.replicates import ReplicateGroups
-from results.records.reports import append_report
 from results.records.trial import Report, TrialRecord
 from search_spaces.spec.scheduler import SchedulerSpec
+from tests.reports import append_report
 from tests.trainables.local import make_worker
 from tests.tuning.call_costs import Cost, costs
 from tests.tuning.simulate import make_spec, new_sweep, next_job, open_run, train

@@ -122,7 +122,7 @@ def test_full_disk_stops_the_sweep_and_loses_no_trial(tmp_path: Path) -> None:
     assert run.gave_up
     assert run.problem == f"{trial}: rank 0: OSError: [Errno 28] No space left on device"
     assert run.next_trial() is None
-    run.release()
+    run.lifecycle.release()
     resumed = open_run(tmp_path / "s", make_spec(failure={"max_retries": 0}))
     again = next_job(resumed)
     assert again.trial_id == trial

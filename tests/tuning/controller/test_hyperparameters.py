@@ -8,8 +8,8 @@ import jsonschema
 import pytest
 
 from tests.trainables.examples import EXAMPLES
+from trainables.hyperparameters import hyperparameters, sweep_schema
 from trainables.registry import TRAINABLES, resolve
-from tuning.controller.hyperparameters import hyperparameters, sweep_schema
 
 SCHEMA = sweep_schema()
 

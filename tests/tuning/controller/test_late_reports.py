@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from results.records.reports import append_report
 from results.records.trial import Report, read_reports
 from results.sweep_folder.folder import SweepState, read_state, write_state
+from tests.reports import append_report
 from tests.tuning.simulate import (
     finish,
     make_spec,

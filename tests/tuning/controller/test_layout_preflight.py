@@ -12,6 +12,7 @@ from search_spaces.layout import Layout
 from search_spaces.loading.sweep_file import load_sweep
 from trainables.registry import resolve
 from tuning.controller.preflight.checks import preflight
+from tuning.controller.preflight.trainables import layout_problems
 
 SWEEPS = Path(__file__).parents[3] / "search_spaces"
 
@@ -83,12 +84,12 @@ def test_sequences_that_are_not_cut_between_layers(
 def test_family_that_does_not_cut_sequences(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 4}')
     config = {"model_name_or_path": str(tmp_path), "batch_size": 8}
-    found = resolve("causal_lm").layout_problems(config, Layout(tp=2, sequence_parallel=True))
+    found = layout_problems(resolve("causal_lm"), config, Layout(tp=2, sequence_parallel=True))
     assert found == [
         (("model_name_or_path",), "gpt2 does not work with layout sequence_parallel"),
     ]
     own = resolve("tests.trainables.parallel.own:Wide")
-    found = own.layout_problems({}, Layout(tp=2, sequence_parallel=True))
+    found = layout_problems(own, {}, Layout(tp=2, sequence_parallel=True))
     assert found == [((), f"{own.name} does not follow sequence_parallel")]
 
 
@@ -209,16 +210,16 @@ def test_experts_that_ranks_cannot_share(
 def test_ranks_that_gather_experts_divide_their_sizes() -> None:
     config = {"experts": {}, "hidden_size": 96, "num_heads": 6, "intermediate_size": 98}
     layout = Layout(dp_shard=16, ep=2)
-    ((_, found),) = resolve("causal_lm").layout_problems(config, layout)
+    ((_, found),) = layout_problems(resolve("causal_lm"), config, layout)
     expected = "8 ranks with parts of each expert do not divide 2 x intermediate_size, 196; nearest"
     assert found.startswith(expected)
-    assert resolve("causal_lm").layout_problems(config, Layout(dp_shard=16, ep=4)) == []
+    assert layout_problems(resolve("causal_lm"), config, Layout(dp_shard=16, ep=4)) == []
 
 
 @pytest.mark.parametrize("axis", ["tp", "pp"])
 def test_adapter_needs_all_layers(axis: str) -> None:
     config = {"pretrain": {"num_heads": 4}, "lora": {}, "eval_answers": 0}
-    ((path, found),) = resolve("sft").layout_problems(config, Layout(**{axis: 2}))  # type: ignore[arg-type]
+    ((path, found),) = layout_problems(resolve("sft"), config, Layout(**{axis: 2}))  # type: ignore[arg-type]
     assert path == ("lora",)
     assert found.endswith(f"does not work with layout {axis} 2")
 
@@ -228,21 +229,21 @@ def test_rules_of_the_model_to_begin_with(tmp_path: Path) -> None:
     shape |= {"num_hidden_layers": 2, "num_attention_heads": 6, "num_local_experts": 4}
     (tmp_path / "config.json").write_text(json.dumps(shape))
     saved = {"model_name_or_path": str(tmp_path)}
-    ((_, found),) = resolve("sft").layout_problems(saved, Layout(dp_shard=4, tp=2))
+    ((_, found),) = layout_problems(resolve("sft"), saved, Layout(dp_shard=4, tp=2))
     assert found.startswith("8 ranks with parts of each expert do not divide 2 x intermediate_size")
     shape |= {"model_type": "mistral", "sliding_window": 64}
     (tmp_path / "config.json").write_text(json.dumps(shape))
-    ((_, found),) = resolve("sft").layout_problems(saved, Layout(cp=2))
+    ((_, found),) = layout_problems(resolve("sft"), saved, Layout(cp=2))
     assert found == "layers that attend to a window do not work with cp 2"
     first = {"pretrain": {"experts": {}, "num_heads": 4}}
-    ((path, found),) = resolve("sft").layout_problems(first, Layout(tp=2, sequence_parallel=True))
+    ((path, found),) = layout_problems(resolve("sft"), first, Layout(tp=2, sequence_parallel=True))
     assert (path, found) == (("experts",), "does not work with layout sequence_parallel")
 
 
 def test_other_families_have_no_stages(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "gpt2", "n_layer": 4}')
     config = {"model_name_or_path": str(tmp_path), "batch_size": 8}
-    found = resolve("causal_lm").layout_problems(config, Layout(pp=2))
+    found = layout_problems(resolve("causal_lm"), config, Layout(pp=2))
     assert found == [(("model_name_or_path",), "gpt2 does not work with layout pp 2")]
 
 

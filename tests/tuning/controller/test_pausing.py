@@ -66,7 +66,7 @@ def test_hard_limit_leaves_paused_trials_paused(tmp_path):
     run = open_run(tmp_path, short)
     while not run.finished:
         train(run, run.next_trial(), value=lambda c, s: 0.5 - 0.1 * s)
-    run.release()
+    run.lifecycle.release()
     assert {r.state for r in run.records.values()} == {TrialState.PAUSED, TrialState.STOPPED}
     longer = open_run(tmp_path, spec())
     before = {i for i, r in longer.records.items() if r.state is TrialState.PAUSED}

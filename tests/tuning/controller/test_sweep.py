@@ -112,7 +112,7 @@ def test_interruption_is_not_a_failure(tmp_path):
     train(run, job, upto=2)
     run.interrupt()
     assert run.next_trial() is None
-    run.release()
+    run.lifecycle.release()
     assert run.records[job.trial_id].state is TrialState.PENDING
     resumed = open_run(tmp_path / "s", make_spec(failure={"max_retries": 0}))
     again = resumed.next_trial()

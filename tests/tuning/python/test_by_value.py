@@ -15,8 +15,9 @@ import pytest
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from search_spaces.errors import UserError
-from trainables.digits.trainable import Digits
+from trainables.digits.config import Digits
 from trainables.registry import resolve
+from tuning.controller.preflight.trainables import code_problems
 from tuning.python.by_value import name_of, store
 
 NOTEBOOK = """
@@ -149,7 +150,7 @@ def test_kind_is_that_of_the_same_code_in_a_script(
     assert resolve(f"{tmp_path}/cells.py:{name}").kind == kind
     stored = resolve(f"{script}:{name}")
     assert stored.kind == kind
-    assert stored.code_problems() == []
+    assert code_problems(stored) == []
 
 
 def test_code_that_cannot_be_pickled_is_refused(tmp_path: Path) -> None:
@@ -182,7 +183,7 @@ def test_lambda_is_refused() -> None:
 
 
 def test_names_of_modules_are_used_where_there_are_any() -> None:
-    assert name_of(Digits) == "trainables.digits.trainable:Digits"
+    assert name_of(Digits) == "trainables.digits.config:Digits"
 
     assert name_of(lambda_of_two()) is None
 

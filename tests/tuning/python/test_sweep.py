@@ -119,7 +119,7 @@ def test_docstrings_of_public_names_are_true() -> None:
     found = {module.__name__: doctest.testmod(module) for module in modules if module}
     assert not any(result.failed for result in found.values())
     shown = {name.rpartition(".")[2] for name, result in found.items() if result.attempted}
-    assert shown >= {"asking", "load", "space", "sweep"}
+    assert shown >= {"ask_tell", "load", "space", "sweep"}
 
 
 def test_finished_sweep_runs_to_its_end_at_once(tmp_path: Path) -> None:

@@ -191,7 +191,7 @@ def test_cpu_hours_count_over_sessions(tmp_path):
     job = run.next_trial()
     train(run, job, upto=2)
     run.interrupt()
-    run.release()
+    run.lifecycle.release()
     record = run.records[job.trial_id]
     attempt = record.attempts[0]
     assert (attempt.cpus, attempt.gpus) == (2.0, 0.0)

@@ -13,6 +13,7 @@ from search_spaces.spec.resources import ResourcesSpec
 from tests.tuning.simulate import make_spec
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.trainable import CausalLM
+from tuning.controller.preflight.trainables import layout_problems
 from tuning.controller.resources.layouts import (
     Choice,
     WorkerMemory,
@@ -72,7 +73,7 @@ def test_every_layout_that_is_listed_works(config: dict[str, Any], workers: int)
     assert len(set(found)) == len(found)
     for layout in found:
         assert layout.num_ranks == workers
-        assert CausalLM().layout_problems(config, layout) == []
+        assert layout_problems(CausalLM(), config, layout) == []
     parallel = [layout.model_parallel for layout in found]
     assert parallel == sorted(parallel)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from functools import partial
 from typing import Any
 
 import optuna
@@ -215,12 +216,15 @@ def test_random_conditional_spaces_are_sampled_and_decoded(
 
     spec = make_spec(space={**TIED, **space}, constraints=TIES)
     compiled = OptunaSpace(spec)
-    study = optuna.create_study()
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(storage=storage)
     for number in range(4):
         made = spec.search.model_copy(update={"name": search, "startup_trials": 1})
         study.sampler = make_sampler(made, seed + number)
         trial = study.ask()
-        params = compiled.propose(study, trial)
+        params = compiled.propose(
+            study, study.trials[number], partial(storage.set_trial_param, number)
+        )
         check(spec, params)
         config = spec.nest(params)
         assert config["half"] == pytest.approx(0.5 * params["x0"])

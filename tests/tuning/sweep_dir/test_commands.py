@@ -164,7 +164,7 @@ def test_pause_ends_this_session_only(run):
     CommandHandler(run)()
     assert run.interrupted
     assert run.next_trial() is None
-    run.release()
+    run.lifecycle.release()
     assert run.records[job.trial_id].state is TrialState.PENDING
     assert pending_commands(run.paths) == []
     send(run.paths, "pause")  # arrives after the session has ended

@@ -10,7 +10,7 @@ import pytest
 
 from results.paths import Storage, SweepPaths
 from results.records import environment
-from results.records.environment import Environment
+from results.records.environment import Environment, version_changes
 from results.records.integrity import check_records
 from results.records.record_log import write_logged
 from results.records.spec_file import read_spec
@@ -30,7 +30,6 @@ from trainables.runtime.provenance import library_versions
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.study import open_study
-from tuning.controller.sweep_dir.versions import version_changes
 
 
 @pytest.fixture
@@ -242,10 +241,10 @@ def test_resume_reports_library_versions_that_changed_since_the_newest_record(
     note_torch(paths, "t0001", "1.0")
     run = resumed(paths)
     assert outcome(run) == outcome(uninterrupted)
-    [line] = version_changes(paths, run.records)
+    [line] = version_changes(paths, run.records, dict(library_versions()))
     now = dict(library_versions())["torch"]
     assert line.startswith(f"other versions: torch 1.0 then, {now} now; trials continue")
-    assert version_changes(paths, {"t0002": run.records["t0002"]}) == []
+    assert version_changes(paths, {"t0002": run.records["t0002"]}, dict(library_versions())) == []
 
 
 def change(record: Path, **members: object) -> bytes:

@@ -15,8 +15,8 @@ from trainables.registry import resolve
 from trainables.runtime.fingerprint import identity
 from trainables.runtime.source import source_digests
 from tuning.controller.events import SweepEvents
-from tuning.controller.sweep_dir.trial_cache import TrialCache
-from tuning.controller.sweep_dir.warm_start import collect_findings
+from tuning.search.trial_cache import TrialCache
+from tuning.search.warm_start import collect_findings
 
 GRID = {"space": {"x": {"grid_search": [0.0, 0.5, 1.0]}, "opt": {"k": {"choice": [1]}}}}
 PLAIN = {**GRID, "scheduler": {"name": "none", "max_t": 9}, "budget": {"trials": 3}}

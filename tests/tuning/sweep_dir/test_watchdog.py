@@ -16,12 +16,12 @@ from results.sweep_folder.lock import acquire_lock, current_driver
 from tests.search_spaces.examples import DIGITS
 from tests.tuning.sweep_dir.test_lock import HOLD
 from tuning.controller.events import Interrupt
-from tuning.controller.sweep_dir.watchdog import Watchdog
+from tuning.controller.sweep_dir.watchdog import SessionWatchdog
 
 ROOT = Path(__file__).parents[3]
 
 
-def hang(watchdog: Watchdog) -> None:
+def hang(watchdog: SessionWatchdog) -> None:
     watchdog.progress(limit_s=2.0)
     threading.Event().wait(60.0)
 
@@ -29,7 +29,7 @@ def hang(watchdog: Watchdog) -> None:
 def test_watchdog_interrupts_a_python_caller_and_writes_all_stacks(tmp_path: Path) -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's `&` ignores it
     paths = SweepPaths(tmp_path)
-    with Watchdog(Interrupt(), paths) as watchdog, pytest.raises(KeyboardInterrupt):
+    with SessionWatchdog(Interrupt(), paths) as watchdog, pytest.raises(KeyboardInterrupt):
         hang(watchdog)
     stacks = paths.log.read_text()
     assert "no progress for 2 s; all threads:" in stacks
@@ -39,7 +39,7 @@ def test_watchdog_interrupts_a_python_caller_and_writes_all_stacks(tmp_path: Pat
 
 def test_watchdog_is_silent_while_there_is_progress(tmp_path: Path) -> None:
     paths = SweepPaths(tmp_path)
-    with Watchdog(Interrupt(), paths) as watchdog:
+    with SessionWatchdog(Interrupt(), paths) as watchdog:
         until = time.monotonic() + 4.0
         while time.monotonic() < until:
             watchdog.progress(limit_s=3.0)
@@ -49,7 +49,7 @@ def test_watchdog_is_silent_while_there_is_progress(tmp_path: Path) -> None:
 
 def test_watchdog_releases_the_sweep_of_its_own_process_only(tmp_path: Path) -> None:
     paths = SweepPaths(tmp_path)
-    watchdog = Watchdog(Interrupt(), paths)
+    watchdog = SessionWatchdog(Interrupt(), paths)
     with acquire_lock(paths.lock):
         watchdog.release()
         assert current_driver(paths.lock) is None

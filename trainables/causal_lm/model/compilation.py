@@ -48,9 +48,9 @@ class TrainedLoss(nn.Module, Generic[C]):
 
     def compile(self, *given: Any, **others: Any) -> None:
         """Compile `forward`, or take over what an earlier trial of the same shape compiled."""
-        from torch._dynamo import config as dynamo
+        from torch.compiler import config as compiler
 
-        dynamo.recompile_limit = MOST_SHAPES
+        compiler.recompile_limit = MOST_SHAPES
         scale_by_tensors(self.model)
         keep_compiled((type(self), str(self.model), self._shape))
         super().compile(*given, **others)

@@ -16,7 +16,12 @@ from torch.distributed.fsdp import FSDPModule, register_fsdp_forward_method
 
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.packing import Packing, set_packing
-from trainables.parallel.context import attention, model_arguments
+from trainables.parallel.context import (
+    attention,
+    attention_name,
+    model_arguments,
+    use_attention,
+)
 from trainables.training.precision import autocast, compute_dtype
 
 CAUSAL = "causal_sdpa"
@@ -32,7 +37,7 @@ def speed_up(model: nn.Module) -> None:
     from transformers import AttentionInterface
 
     AttentionInterface.register(CAUSAL, _causal_attention)
-    hf.set_attn_implementation(CAUSAL)
+    use_attention(model, CAUSAL)
     set_packing(model, Packing.MASK)
     if isinstance(model, FSDPModule):  # the ranks gather the weights of embedding and output
         hf.hidden = MethodType(_embedded_and_computed, model)
@@ -41,8 +46,7 @@ def speed_up(model: nn.Module) -> None:
 
 def is_fast(model: nn.Module) -> bool:
     """Whether a model has the faster attention, and takes the faster loss."""
-    hf: Any = model
-    return bool(hf.config._attn_implementation == CAUSAL)
+    return attention_name(model) == CAUSAL
 
 
 def hidden_states(

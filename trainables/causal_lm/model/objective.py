@@ -17,7 +17,6 @@ from trainables.causal_lm.experts import balance_gradient, router_logits
 from trainables.causal_lm.layouts.rules import CUT_BETWEEN_LAYERS
 from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.fast_path import (
-    CAUSAL,
     hidden_states,
     is_fast,
     output_weight,
@@ -29,13 +28,14 @@ from trainables.causal_lm.model.packing import (
     document_positions,
     packing_of,
 )
-from trainables.data.tensors import to_device as to_device
+from trainables.common.data_sampler import to_device as to_device
 from trainables.parallel.context import (
-    CONTEXT,
+    attention_name,
     mean_cross_entropy,
     model_arguments,
     sequence_part,
     split_sequences,
+    use_attention,
 )
 from trainables.parallel.fake_rank import fake_tensors
 from trainables.parallel.fsdp import blocks_of, shard, split_experts
@@ -139,7 +139,7 @@ def _targets(tokens: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor
 _REDUCE: dict[str, Any] = {"none": lambda each: each, "sum": torch.sum, "mean": torch.mean}
 
 
-def place(model: nn.Module, device: torch.device) -> nn.Module:
+def move_model(model: nn.Module, device: torch.device) -> nn.Module:
     """Move a model to a device. On a GPU, its attention needs no mask if it is plainly causal."""
     model.to(device)
     if device.type == "cuda":
@@ -147,14 +147,14 @@ def place(model: nn.Module, device: torch.device) -> nn.Module:
     return model
 
 
-def spread_or_place(
+def shard_or_move(
     model: nn.Module, config: CausalLMConfig, mesh: Mesh, device: torch.device
 ) -> None:
     """Move a model to a device, or, where ranks share it, this rank's part."""
     hf: Any = model
     hf.shares_batch = math.prod(mesh.layout.sizes.values()) > 1
     if not mesh.is_sharded:
-        place(model, device)
+        move_model(model, device)
         return
     check_documents(model, mesh)
     split_sequences(model, mesh)
@@ -214,14 +214,14 @@ def step_flops(model: nn.Module, config: CausalLMConfig) -> float | None:
 @contextmanager
 def masked_attention(model: nn.Module) -> Iterator[None]:
     """Give a model an attention that takes masks, of whole sequences, as generation needs it."""
-    hf: Any = model
-    before = hf.config._attn_implementation
-    if before in (CAUSAL, CONTEXT):
-        hf.set_attn_implementation("sdpa")
+    before = attention_name(model)
+    if before:
+        use_attention(model, "sdpa")
     try:
         yield
     finally:
-        hf.set_attn_implementation(before)
+        if before:
+            use_attention(model, before)
 
 
 def next_token_logits(

@@ -27,7 +27,7 @@ from trainables.parallel.tensor import split_layers
 from trainables.training.precision import autocast, compute_dtype
 
 
-class Stage(nn.Module):
+class LayerStage(nn.Module):
     """Some layers of a model, computed by its own `transformers` class."""
 
     def __init__(
@@ -124,7 +124,7 @@ def make_pipeline(model: nn.Module, config: CausalLMConfig, mesh: Mesh) -> Pipel
     if config.experts is not None and config.experts.balance:
         balance = StageBalance(config.experts, mesh)
     mine = {n: part for n, part in enumerate(parts) if n % layout.pp == here}
-    stages = {n: Stage(model, part, config, sent, balance) for n, part in mine.items()}
+    stages = {n: LayerStage(model, part, config, sent, balance) for n, part in mine.items()}
     tied = hf.get_input_embeddings().weight is hf.get_output_embeddings().weight
     _forget_others(hf, {number for part in mine.values() for number in part}, tied=tied)
     for stage in stages.values():
@@ -153,7 +153,7 @@ def _parts(hf: Any, layout: Layout) -> list[range]:
     return layers_of_stages(layers, layout.num_stages)
 
 
-def _tied_weight(hf: Any, stages: Mapping[int, Stage], mesh: Mesh) -> nn.Parameter | None:
+def _tied_weight(hf: Any, stages: Mapping[int, LayerStage], mesh: Mesh) -> nn.Parameter | None:
     """The weight of embedding and output, if this rank has one of them."""
     shared: nn.Parameter | None = None
     if mesh.layout.num_stages - 1 in stages:

@@ -28,6 +28,7 @@ import torch
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.client import Rows
+from trainables.common.data_sampler import to_device
 from trainables.data.bad_rows import BadRow, BadRows
 from trainables.data.conversations.chat import (
     Chat,
@@ -48,7 +49,6 @@ from trainables.data.corpora.generated import (
 from trainables.data.corpora.library import MAX_ROWS, write_docstrings
 from trainables.data.shared_folder import content_digest, publish, publish_settings, text_digest
 from trainables.data.splits import assign_splits, exact_split
-from trainables.data.tensors import to_device
 from trainables.data.text.config import key_settings
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import END, Encoder, TokenSettings, describe, open_encoder, train_bpe
@@ -157,7 +157,7 @@ def prepare(
         "chat_template": chat.template,
         **({"train_questions": True} if train_questions else {}),
     }
-    build = _Build(config, data, files, chat, settings)
+    build = _RowBuild(config, data, files, chat, settings)
     return Conversations(
         publish_settings(cache, settings, lambda new: build.run(new, encoder), key=key)
     )
@@ -190,7 +190,7 @@ def _open_rows(data: RowsConfig, cache: Path) -> tuple[RowsConfig, list[Path]]:
 
 
 @dataclass(frozen=True)
-class _Build:
+class _RowBuild:
     """Writes the arrays of a configuration."""
 
     config: ConversationSettings

@@ -87,12 +87,12 @@ def prepare(data: ImageDataConfig, cache: Path, alive: Callable[[], None] = lamb
         "files": [[name, s.st_size, s.st_mtime_ns] for name, s in stats],
         "data": key_settings(data, exclude=("loader_workers",)),
     }
-    build = _Build(data, alive)
+    build = _ImageBuild(data, alive)
     return Images(publish_settings(cache, settings, build.run, alive=alive))
 
 
 @dataclass
-class _Build:
+class _ImageBuild:
     """Decodes all images into a folder."""
 
     data: ImageDataConfig

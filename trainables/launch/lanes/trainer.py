@@ -49,11 +49,8 @@ class LocalTrainer(TorchTrainer):
 
     controller: ClassVar[type[TrainController]]
 
-    def _create_default_callbacks(self) -> list[Any]:
-        callbacks = super()._create_default_callbacks()  # type: ignore[misc]  # typed as Train V1
-        return needed_callbacks(callbacks, has_datasets=False)
-
     def _initialize_and_run_controller(self, **kwargs: Any) -> Any:
+        kwargs["callbacks"] = needed_callbacks(kwargs["callbacks"], has_datasets=False)
         kwargs["scaling_policy"] = LaneScaling(self.scaling_config)  # type: ignore[arg-type]
         # A controller takes over its process's log; the trials' records have its failures.
         os.environ["RAY_TRAIN_ENABLE_CONTROLLER_STRUCTURED_LOGGING"] = "0"

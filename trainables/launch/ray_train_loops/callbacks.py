@@ -43,15 +43,17 @@ def is_taken_away() -> bool:
 
 
 def start_fewer_actors() -> None:
-    """Make Ray Train start two actors less for each run of this process, and watch its machines.
+    """Make Ray Train start two actors less for each run of this process.
 
     The one that frees the placement group of a killed run asks the State API for ever where only
     `ray[default]` would serve it; `FreshWorkerPool` frees the group. The one for data sets is left
     out where there are none.
     """
-    original = DataParallelTrainer._create_default_callbacks
+    trainer: Any = DataParallelTrainer
+    original = trainer._initialize_and_run_controller
 
-    def callbacks(self: DataParallelTrainer) -> list[Any]:
-        return [*needed_callbacks(original(self), bool(self.datasets)), NodeWatch()]
+    def run(self: DataParallelTrainer, *, callbacks: list[Any], **settings: Any) -> Any:
+        needed = needed_callbacks(callbacks, bool(self.datasets))
+        return original(self, callbacks=needed, **settings)
 
-    DataParallelTrainer._create_default_callbacks = callbacks  # type: ignore[method-assign]
+    trainer._initialize_and_run_controller = run

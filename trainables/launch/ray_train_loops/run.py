@@ -29,14 +29,14 @@ from trainables.launch.ray_train import (
     scaling_config,
     set_environment,
 )
-from trainables.launch.ray_train_loops.callbacks import start_fewer_actors
+from trainables.launch.ray_train_loops.callbacks import NodeWatch, start_fewer_actors
 from trainables.launch.ray_train_loops.forward_reports import ForwardReports, is_last, post_event
 from trainables.launch.run_trial import output_to
 from trainables.registry import resolve
 from trainables.runtime.memory import has_room
 from trainables.runtime.phase_times import PhaseTimes
 from trainables.runtime.provenance import ProvenanceRecorder
-from trainables.runtime.sampler import Sampler
+from trainables.runtime.sampler import UsageSampler
 from trainables.user_code.loader import load, user_modules
 from trainables.user_code.private_folders import (
     enter_private_folders,
@@ -84,7 +84,7 @@ def user_loop_worker(config: dict[str, Any]) -> None:
                 # the report that is counted from the checkpoint comes after it
                 on_restore=lambda: ray.get(broker.mark_restored.remote(job.key)),
                 heartbeat=watch.heartbeat,
-                sampler=Sampler(job.paths, job.attempt, rank, device, PhaseTimes()),
+                sampler=UsageSampler(job.paths, job.attempt, rank, device, PhaseTimes()),
                 on_report=reports.count,
             )
             with functions.measured():
@@ -135,7 +135,7 @@ def _fit(job: TrialJob, spec: WorkerGroupSpec, broker: ActorHandle[Broker], in_g
         run_config,
         job.paths.ray_train_attempt(job.attempt).name,
         str(job.paths.ray_train),
-        callbacks=[ForwardReports(job, broker, restored)],
+        callbacks=[ForwardReports(job, broker, restored), NodeWatch()],
     )
     try:
         task = {

@@ -7,6 +7,7 @@ Starting processes and importing libraries takes seconds and does not depend on 
 from __future__ import annotations
 
 import asyncio
+import os
 from importlib import import_module
 from typing import Any, ClassVar
 
@@ -28,12 +29,16 @@ from trainables.launch.ray_train import (
     scaling_config,
     set_environment,
 )
-from trainables.launch.ray_train_loops.callbacks import NodeWatch
 from trainables.launch.ray_train_loops.libraries import import_libraries
 from trainables.runtime.gpu_share import hide_devices
 
 _ANSWER_S = 5.0
 _RUN = "trainables.launch.ray_train_loops.run"
+_LIMITS = {
+    "timeout_s": "RAY_TRAIN_COLLECTIVE_TIMEOUT_S",
+    "warn_interval_s": "RAY_TRAIN_COLLECTIVE_WARN_INTERVAL_S",
+}
+"""Variables by which Ray Train's users limit the time of its own collectives."""
 _GROUP_MODULE: Any = worker_group
 _SYNC_ACTOR: Any = _GROUP_MODULE.SynchronizationActor
 
@@ -68,9 +73,8 @@ class FreshGroup(worker_group.WorkerGroup):
             context.num_workers, self.placement_group, context.resources_per_worker
         )
         here = {NODE_ID: ray.get_runtime_context().get_node_id()}
-        sync = _SYNC_ACTOR.options(label_selector=here).remote(
-            timeout_s=self._collective_timeout_s, warn_interval_s=self._collective_warn_interval_s
-        )
+        limits = {name: float(os.environ[v]) for name, v in _LIMITS.items() if v in os.environ}
+        sync = _SYNC_ACTOR.options(label_selector=here).remote(**limits)
         _GROUP_MODULE.SynchronizationActor = StartedActor(sync)
 
 
@@ -109,9 +113,6 @@ class FreshTrainer(LocalTrainer):
     """Runs one attempt."""
 
     controller = FreshController
-
-    def _create_default_callbacks(self) -> list[Any]:
-        return [*super()._create_default_callbacks(), NodeWatch()]
 
 
 def prepare_workers(trainable: str, spec: WorkerGroupSpec) -> None:

@@ -15,23 +15,11 @@ n ranks, S bytes:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import torch
 import torch.distributed as dist
 
-
-@dataclass
-class Traffic:
-    """What this rank sent. `rounds` counts the messages that waited for one another."""
-
-    bytes: int = 0
-    rounds: int = 0
-
-    def add(self, size: int, rounds: int = 1) -> None:
-        """Count a message, or several of this size in all."""
-        self.bytes += size
-        self.rounds += rounds
+from trainables.parallel.footprint import Traffic
 
 
 def builtin(tensor: torch.Tensor, ranks: Sequence[int], traffic: Traffic) -> None:

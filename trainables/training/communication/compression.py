@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping
 import torch
 import torch.distributed as dist
 
-from trainables.training.communication.collectives import Traffic, size_of
+from trainables.parallel.footprint import Traffic
+from trainables.training.communication.collectives import size_of
 
 Reduce = Callable[[torch.Tensor], None]
 """Sums a flat tensor over the ranks, in place."""

@@ -14,8 +14,9 @@ from torch import nn
 from torch.distributed import GradBucket  # type: ignore[attr-defined]
 from torch.nn.parallel import DistributedDataParallel
 
+from trainables.parallel.footprint import Traffic
 from trainables.training.communication import collectives
-from trainables.training.communication.collectives import Traffic, size_of
+from trainables.training.communication.collectives import size_of
 from trainables.training.communication.compression import (
     Cast,
     Compression,
@@ -133,7 +134,7 @@ class GradientExchange:
             moved / seconds if seconds else 0.0,
         )
         self._times = _Times()
-        self.traffic.bytes = self.traffic.rounds = 0
+        self.traffic.bytes = self.traffic.messages = 0
         return dict(zip(METRIC_NAMES, values, strict=True))
 
     @property

@@ -13,7 +13,7 @@ from trainables.user_code.metrics import flat_numbers, warn_once
 if TYPE_CHECKING:
     from ray.train import Checkpoint
 
-    from trainables.runtime.sampler import Sampler
+    from trainables.runtime.sampler import UsageSampler
 
 
 class LoopFunctions:
@@ -36,7 +36,7 @@ class LoopFunctions:
         rank: int,
         on_restore: Callable[[], None],
         heartbeat: Callable[[], None],
-        sampler: Sampler,
+        sampler: UsageSampler,
         on_report: Callable[[], None] = lambda: None,
     ) -> None:
         self._job, self._rank = job, rank

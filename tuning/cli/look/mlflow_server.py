@@ -54,8 +54,11 @@ def serve(paths: Sequence[SweepPaths], storage: str | None, port: int, browser: 
     connect(uri)  # makes the database, or sets an unreadable one aside
     for signum in (signal.SIGINT, signal.SIGTERM):  # SIGINT is ignored in a script's background
         signal.signal(signum, signal.default_int_handler)
-    with suppress(KeyboardInterrupt), _server(uri, root.artifacts, port) as base:
-        _show_pages(_pages(base, uri, paths), browser)
+    pages = _pages("", uri, paths)
+    short = {what: f"/{what or 'runs'}" for what in pages}
+    addresses = {short[what]: page for what, page in pages.items()}
+    with suppress(KeyboardInterrupt), _server(uri, root.artifacts, port, addresses) as base:
+        _show_pages({what: f"{base}{path}" for what, path in short.items()}, browser)
         echo("serving on this machine only; Ctrl-C ends it")
         signal.pause()
 
@@ -113,13 +116,14 @@ def _show_pages(pages: Mapping[str, str], browser: bool) -> None:
 
 
 @contextmanager
-def _server(uri: str, artifacts: Path, port: int) -> Iterator[str]:
+def _server(uri: str, artifacts: Path, port: int, addresses: Mapping[str, str]) -> Iterator[str]:
     port = port or _free_port()
     if _responds(f"http://{_HOST}:{port}/"):
         raise UserError(
             f"--port {port}: taken on {_HOST}; choose another, or --port 0 for a free one"
         )
-    command, env = ui_command(artifacts, _HOST, port), {**os.environ, **ui_environment(uri)}
+    command = ui_command(artifacts, _HOST, port)
+    env = {**os.environ, **ui_environment(uri, addresses)}
     with tempfile.TemporaryFile() as log:  # shown only if the server does not start
         server = subprocess.Popen(command, env=env, stdout=log, stderr=subprocess.STDOUT)
         try:

@@ -33,8 +33,8 @@ def describe(
     """
     from rich.table import Table
 
+    from trainables.hyperparameters import hyperparameters
     from trainables.registry import resolve
-    from tuning.controller.hyperparameters import hyperparameters
 
     found = resolve(trainable)
     rows = hyperparameters(found)
@@ -76,6 +76,6 @@ def schema() -> None:
     Example: tune schema > sweep.schema.json
     """
     from search_spaces.loading.json_schema import to_text
-    from tuning.controller.hyperparameters import sweep_schema
+    from trainables.hyperparameters import sweep_schema
 
     echo(to_text(sweep_schema()))

@@ -165,7 +165,7 @@ def layout_lines(
 def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:
     """The trials of other sweeps that the search would learn from, and the mirror."""
     from results.sweep_folder.copies.mirror import check_mirror
-    from tuning.controller.sweep_dir.warm_start import describe_source, source_sweeps
+    from tuning.search.warm_start import describe_source, source_sweeps
 
     sources = source_sweeps(spec, storage or spec.storage)
     return [*(describe_source(source, spec) for source in sources), *check_mirror(spec)]

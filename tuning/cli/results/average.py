@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -113,7 +114,7 @@ def average(
     choice = ModelChoice(top, trials, last, trial, clients)
     settings = AverageOptions(made, weights, base, dtype, max_memory, max_shard_size, force)
     spec = read_spec(paths)
-    soup, folder = average_models(paths, spec, choice, settings, name)
+    soup, folder = average_models(paths, spec, choice, settings, name, partial(echo, err=True))
     _print_soup(soup, spec, sweep_argument(paths), folder)
     _track(paths, spec)
 
@@ -127,10 +128,8 @@ def _print_soup(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
     if soup.rank_loss:
         echo(f"the LoRA factors' rank is too low for {soup.rank_loss:.1%} of the mean update")
     echo(f"averaged {len(soup.members)} of {len(soup.candidates)}: {', '.join(soup.members)}")
-    if soup.promoted:
-        echo(f"better than {soup.single} alone: tune export {sweep} --soup {folder.name}")
-    else:
-        echo(f"{_why_not_promoted(soup)}: tune export {sweep}")
+    model = f" --soup {folder.name}" if soup.promoted else ""
+    echo(f"{_outcome(soup)}: tune export {sweep}{model}")
     echo(f"soup {folder}")
 
 
@@ -149,15 +148,19 @@ def _track(paths: SweepPaths, spec: SweepSpec) -> None:
         echo(f"not in MLflow yet ({problem}); later: tune sync {sweep_argument(paths)}")
 
 
-def _why_not_promoted(soup: Soup) -> str:
-    if soup.gain.error is None:
+def _outcome(soup: Soup) -> str:
+    """Whether the soup is better than the best model alone, with the difference of the two."""
+    gain = soup.gain
+    if gain.interval is None:
         return (
             f"not promoted: the trainable has no examples(), so it is unknown whether "
             f"{soup.method} is better than {soup.single} alone"
         )
-    if soup.gain.mean <= 0:
-        return f"no better than {soup.single} alone"
-    gained, error = number(soup.gain.mean), number(soup.gain.error)
-    return (
-        f"not significantly better than {soup.single} alone (by {gained}, standard error {error})"
-    )
+    if soup.members == (soup.single,) and gain.error == 0:
+        return f"no better than {soup.single} alone, which it is"
+    words = "better" if soup.promoted else "not significantly better"
+    if gain.mean <= 0:
+        words = "no better"
+    low, high = map(number, gain.interval)
+    paired = f"paired difference {number(gain.mean)}, 95 % interval [{low}, {high}]"
+    return f"{words} than {soup.single} alone ({paired})"

@@ -23,13 +23,12 @@ from tuning.cli.options import (
 
 if TYPE_CHECKING:
     from results.analysis.confirmation import Confirmation
-    from results.analysis.leaderboard import TrialSummary
     from results.analysis.selection import Selection
     from results.paths import SweepPaths
     from search_spaces.spec.select import SelectSpec
     from search_spaces.spec.sweep import SweepSpec
     from tuning.evaluation.confirm import Confirmer
-    from tuning.evaluation.retrain import PrintLine
+    from tuning.evaluation.progress import PrintLine
 
 
 At = Annotated[
@@ -91,7 +90,7 @@ def best(
 
         say: PrintLine = (lambda line: None) if json_ else echo
         confirmer = Confirmer(paths, spec, select, address, say)
-        made = _confirm(confirmer, spec, confirm, None if reevaluate else seeds)
+        made = _confirm(confirmer, confirm, None if reevaluate else seeds)
         write(paths, made)
         _print_confirmation(made, say)
     if (at or rule) and not confirm:
@@ -121,24 +120,17 @@ def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
         raise UserError(*(f"select: {error['msg']}" for error in e.errors())) from e
 
 
-def _confirm(confirmer: Confirmer, spec: SweepSpec, top: int, seeds: int | None) -> Confirmation:
+def _confirm(confirmer: Confirmer, top: int, seeds: int | None) -> Confirmation:
     """Measure the best trials again under fresh seeds; None: only evaluate their weights."""
     lines = confirmer.best(top)
     if seeds is None:
         return confirmer.reevaluate(lines)
-    _print_differences(spec, lines, confirmer)
-    return confirmer.retrain(lines, seeds)
-
-
-def _print_differences(spec: SweepSpec, lines: list[TrialSummary], confirmer: Confirmer) -> None:
-    """Print how the new training differs from that of the sweep."""
-    say = confirmer.print_line
-    if confirmer.can_evaluate and (workers := spec.resources.max_workers) > 1:
-        most = "up to " * spec.resources.elastic
-        say(f"trained again in one process; the sweep used {most}{workers} workers each")
     for line in lines:
         if line.record.lineage:
-            say(f"{line.record.id} inherited weights in the sweep; it now trains from the start")
+            confirmer.print_line(
+                f"{line.record.id} inherited weights in the sweep; it now trains from the start"
+            )
+    return confirmer.retrain(lines, seeds)
 
 
 def _print_confirmation(made: Confirmation, say: PrintLine) -> None:

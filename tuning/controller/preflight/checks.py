@@ -28,6 +28,13 @@ from trainables.config import Problem
 from trainables.registry import resolve
 from tuning.controller.preflight.relative_paths import with_absolute_fixed
 from tuning.controller.preflight.samples import SAMPLES, sample
+from tuning.controller.preflight.trainables import (
+    code_problems,
+    config_problems,
+    layout_problems,
+    setting_problems,
+    worker_problems,
+)
 from tuning.controller.resources.layouts import choice_of, first_fitting, worker_memory
 from tuning.controller.resources.trial_layouts import NO_MEMORY
 
@@ -68,7 +75,7 @@ def preflight(
             *(_layout_problems(spec, pairs) or _worker_problems(spec, pairs)),
             *_config_problems(spec, pairs, files),
             *_code_problems(spec, configs),
-            *(() if begun else resolve(spec.trainable).setting_problems(spec, configs)),
+            *(() if begun else setting_problems(resolve(spec.trainable), spec, configs)),
         ]
     except UserError as e:  # of the trainable itself
         where = loaded.source.where(code_key(loaded.spec))
@@ -147,7 +154,7 @@ def _code_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> Problems:
     """Mistakes in the training code, and metrics that it does not report."""
     trainable = resolve(spec.trainable)
     key = code_key(spec)
-    found: Problems = [(key, p) for p in trainable.code_problems()]
+    found: Problems = [(key, p) for p in code_problems(trainable)]
     reported = {m for config in configs for m in trainable.reported_metrics(config)}
     missing = [o.metric for o in spec.objectives if o.metric not in reported]
     for name in missing if reported else ():
@@ -166,7 +173,7 @@ def _config_problems(spec: SweepSpec, sampled: Sampled, files: bool) -> Problems
     for params, config in reversed(sampled):
         if len(seen) >= MAX_PROBLEMS:
             break
-        for path, problem in trainable.config_problems(config, files=files):
+        for path, problem in config_problems(trainable, config, files=files):
             place, leaf = locate(spec, path or first_named(problem, config), params)
             categorical = isinstance(leaf, Domain) and leaf.is_categorical
             rule = problem if categorical else problem.partition(", got ")[0]
@@ -185,7 +192,7 @@ def _worker_problems(spec: SweepSpec, sampled: Sampled) -> Problems:
         1 if resources.chooses_layout else resources.data_parallel(count)
         for count in range(resources.min_workers, resources.max_workers + 1)
     ]
-    problems = partial(trainable.worker_problems, workers=counts)
+    problems = partial(worker_problems, trainable, workers=counts)
     return _located(spec, sampled, problems, ("resources", "workers"))
 
 
@@ -207,7 +214,7 @@ def _layout_problems(spec: SweepSpec, sampled: Sampled) -> Problems:
 
     def problems(config: Mapping[str, Any]) -> Iterator[Problem]:
         for layout in layouts:
-            yield from trainable.layout_problems(config, layout)
+            yield from layout_problems(trainable, config, layout)
 
     return _located(spec, sampled, problems, place)
 

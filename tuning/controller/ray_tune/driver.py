@@ -26,7 +26,7 @@ from trainables.launch.broker.events import Ended, Event, Failed, Reported
 from tuning.controller.ray_tune.listener import (
     EVENT,
     KEY,
-    Attempt,
+    AttemptTrainable,
     Connection,
     ListeningManager,
 )
@@ -72,7 +72,7 @@ def guarded(end: Any) -> Callable[[Callback[A, P, R]], Callback[A, P, R]]:
             if run.error is None:
                 try:
                     return callback(adapter, *args, **kwargs)
-                except Exception as e:  # noqa: BLE001 - raised again by `drive`
+                except Exception as e:  # noqa: BLE001 - raised again by `run_trials`
                     run.fail(e)
             answer: R = end
             return answer
@@ -182,7 +182,7 @@ class RayTuneScheduler(FIFOScheduler):
         try:
             with self.run.study.batched():
                 yield
-        except Exception as e:  # noqa: BLE001 - raised again by `drive`
+        except Exception as e:  # noqa: BLE001 - raised again by `run_trials`
             self.run.fail(e)
 
     @guarded(None)
@@ -225,7 +225,7 @@ class _Stopper(tune.Stopper):
         return {}
 
 
-def drive(run: SweepController, workers: WorkerManager, between: Callable[[], None]) -> None:
+def run_trials(run: SweepController, workers: WorkerManager, between: Callable[[], None]) -> None:
     """Run a sweep's trials until its budget is spent or it is interrupted. Ray must be running.
 
     Args:
@@ -263,7 +263,7 @@ def _fit(
     logging.getLogger("ray.tune").setLevel(logging.CRITICAL)  # else tracebacks of a lost broker
     count_no_callbacks()
     tune.Tuner(
-        Attempt,
+        AttemptTrainable,
         tune_config=tune.TuneConfig(
             search_alg=searcher,
             scheduler=RayTuneScheduler(run, searcher, workers),

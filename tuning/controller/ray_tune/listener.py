@@ -33,7 +33,7 @@ Events = Sequence[tuple[str, Event]]
 """Keys of attempts (`TrialJob.key`), each with an event, oldest first."""
 
 
-class Attempt(tune.Trainable):
+class AttemptTrainable(tune.Trainable):
     """What a trial of Ray Tune is said to run. No process of it is ever started."""
 
 

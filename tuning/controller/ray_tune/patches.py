@@ -25,7 +25,6 @@ def evict_finished(controller: Any) -> None:
     for group in (
         controller.get_live_trials(),
         controller._stopped_trials,
-        controller._failed_trials,
         controller._trials_to_cache,  # to be written to a state that is never read
     ):
         group.difference_update(finished)

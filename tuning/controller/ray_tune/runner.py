@@ -91,9 +91,9 @@ def run_trials(run: SweepController, placement: Placement, between: Callable[[],
     """
     for _ in range(_MAX_BROKERS):
         with _start_workers(run, placement) as workers:
-            from tuning.controller.ray_tune.driver import drive  # while the workers start
+            from tuning.controller.ray_tune.driver import run_trials  # while the workers start
 
-            drive(run, workers, between)
+            run_trials(run, workers, between)
         if not workers.broker_lost:
             return
     times = f"died {_MAX_BROKERS} times, last of"

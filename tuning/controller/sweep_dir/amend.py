@@ -28,9 +28,9 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.user_code.loader import canonical
 from tuning.controller.preflight.checks import preflight
 from tuning.controller.sweep_dir.moved_project import Move, find_move
-from tuning.controller.sweep_dir.warm_start import source_sweeps
 from tuning.search.auto import auto_choice_comment, with_scheduler
 from tuning.search.compatibility import compatible_params
+from tuning.search.warm_start import source_sweeps
 
 IMMUTABLE_KEYS = {
     "name": "name",

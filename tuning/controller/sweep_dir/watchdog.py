@@ -22,7 +22,7 @@ END_S = 30.0
 """Longest step of the session's end after such a request."""
 
 
-class Watchdog:
+class SessionWatchdog:
     """Watches from a thread that a session makes progress, while a block runs.
 
     Its time is the number of its own ticks, so a process that was frozen does not count as stuck.

@@ -33,7 +33,8 @@ def average(stage: AverageStage, context: StageContext) -> StageOutput:
     method = method_of(stage.method, [f"{k}={v}" for k, v in stage.options.items()], None)
     shutil.rmtree(paths.soup(stage.name), ignore_errors=True)  # of an earlier key
     choice = ModelChoice(stage.top)
-    soup, folder = average_models(paths, spec, choice, AverageOptions(method), stage.name)
+    settings, say = AverageOptions(method), context.notify
+    soup, folder = average_models(paths, spec, choice, settings, stage.name, say)
     context.notify(f"soup {folder.name}: {', '.join(soup.members)}")
     score = {spec.metric: soup.scores[soup.method].mean}
     return StageOutput(

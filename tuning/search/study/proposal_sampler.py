@@ -13,7 +13,7 @@ from optuna.trial import TrialState as OptunaState
 from search_spaces.spec.search import SearchSpec
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.evidence import Evidence, ScoreCurve, TrialEvidence, derive_seed
-from tuning.search.findings import StudyWithPriors
+from tuning.search.findings import StudyWithPriors, numbered
 from tuning.search.optuna_space import OptunaSpace, Sampled
 from tuning.search.priors import HAVE_PRIORS, PriorSampler, encoded_priors, uses_prior
 from tuning.search.schedulers.base import comparison_steps
@@ -143,9 +143,7 @@ class History:
         self._make(number, params=began.params, distributions=began.distributions, **outcome)
 
     def _make(self, number: int, **attributes: Any) -> None:
-        trial = create_trial(**attributes)
-        trial.number = trial._trial_id = number
-        self.put(trial)
+        self.put(numbered(create_trial(**attributes), number))
 
     def rank(self, number: int, curve: ScoreCurve) -> None:
         """A trial has reported: its curve so far."""

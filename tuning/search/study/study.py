@@ -130,7 +130,7 @@ class SweepStudy:
     def _ask(self) -> tuple[int, dict[str, Any]]:
         if self._waiting:
             self._sampler.prepare(self._waiting.popleft())
-            return self._propose(self._informed.ask())
+            return self._propose(self._informed.ask().number)
         number, point = self._count, self._listed.next()
         self._sampler.prepare(number)
         if self._search.name in BLIND or self._history is not None:
@@ -146,14 +146,16 @@ class SweepStudy:
         if point:
             self._study.enqueue_trial(point)
         self._count += 1
-        return self._propose(self._informed.ask())
+        return self._propose(self._informed.ask().number)
 
-    def _propose(self, trial: Trial) -> tuple[int, dict[str, Any]]:
-        params = self._space.propose(self._informed, trial, self._sampler.proposed)
-        frozen = self._storage.get_trial(trial._trial_id)
+    def _propose(self, number: int) -> tuple[int, dict[str, Any]]:
+        write = partial(self._storage.set_trial_param, self._id(number))
+        frozen, proposed = self._trial(number), self._sampler.proposed
+        params = self._space.propose(self._informed, frozen, write, proposed)
+        frozen = self._trial(number)
         self._count_params(frozen.params)
         self._remember(frozen)
-        return trial.number, params
+        return number, params
 
     def enqueue(self, params: Mapping[str, Any], tag: str) -> None:
         """Let `ask` propose these values next, once for each tag."""
@@ -195,12 +197,13 @@ class SweepStudy:
         frozen = self._trial(number)
         if frozen.state.is_finished():  # by a driver that was killed right after
             return
+        trial_id = self._id(number)
         for text, amount in record.violations.items():
-            Trial(self._study, frozen._trial_id).set_constraint(text, amount)
+            Trial(self._study, trial_id).set_constraint(text, amount)
         for step, value in reported:
             if step not in frozen.intermediate_values:
-                storage.set_trial_intermediate_value(frozen._trial_id, step, value)
-        storage.set_trial_state_values(frozen._trial_id, state, values)
+                storage.set_trial_intermediate_value(trial_id, step, value)
+        storage.set_trial_state_values(trial_id, state, values)
         self._remember(self._trial(number))
 
     def _remember(self, trial: FrozenTrial) -> None:
@@ -208,9 +211,11 @@ class SweepStudy:
         if self._history is not None:
             self._history.put(trial)
 
+    def _id(self, number: int) -> int:
+        return self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
+
     def _trial(self, number: int) -> FrozenTrial:
-        found = self._storage.get_trial_id_from_study_id_trial_number(self._study_id, number)
-        return self._storage.get_trial(found)
+        return self._storage.get_trial(self._id(number))
 
     def proposals(self, known: Container[int] = ()) -> list[tuple[int, dict[str, Any]]]:
         """Every unfinished proposal, as `ask` returned it, whose number is not in `known`."""
@@ -255,5 +260,5 @@ class SweepStudy:
         params = self._space.params(frozen.params)
         if params is None:
             self._sampler.prepare(frozen.number)
-            params = self._propose(Trial(self._informed, frozen._trial_id))[1]
+            params = self._propose(frozen.number)[1]
         return params

@@ -1,5 +1,6 @@
 """The runs of a sweep in a real SQLite store of MLflow."""
 
+import asyncio
 import json
 import os
 import sqlite3
@@ -32,6 +33,7 @@ from results.tracking import (
 )
 from results.tracking.extras import MLFLOW_NAMES, Extras, read_extras, read_winner
 from results.tracking.mlflow.client import connect, mlflow_name
+from results.tracking.mlflow.own_origin import with_short_addresses
 from results.tracking.mlflow.pages import params_first, store_view
 from search_spaces.errors import UserError
 from search_spaces.spec.budget import PricesSpec
@@ -284,6 +286,25 @@ def test_ui_command_does_not_contain_the_password() -> None:
     assert command[command.index("--host") + 1] == "127.0.0.1"
     assert "secret" not in " ".join(command)
     assert ui_environment(uri)["MLFLOW_BACKEND_STORE_URI"] == uri
+
+
+def test_short_address_leads_to_the_long_one() -> None:
+    long = "/#/experiments/1/runs?name=</script>"
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def mlflow(scope: Any, receive: Any, send: Any) -> None:
+        await send({"body": b"of MLflow"})
+
+    app = with_short_addresses(mlflow, {"/runs": long})
+    for path in ("/runs", "/"):
+        asyncio.run(app({"type": "http", "path": path}, None, send))
+    page, other = (message["body"] for message in sent if "body" in message)
+    assert json.dumps(long).replace("<", "\\u003c") in page.decode()
+    assert page.count(b"</script>") == 1
+    assert other == b"of MLflow"
 
 
 def test_delivery_prints_nothing(sweep: SweepPaths, tmp_path: Path) -> None:

@@ -5,13 +5,13 @@ from results.records.trial import TrialState, read_reports, read_trials
 from search_spaces.errors import UserError
 from tests.tuning.simulate import finish, make_spec, outcome, train
 from tests.tuning.sources import sampler_findings, session, sweep, warm_start
-from tuning.controller.sweep_dir.warm_start import (
+from tuning.search.findings import value_of_rank
+from tuning.search.warm_start import (
     describe_source,
     is_same_task,
     load_evidence,
     source_sweeps,
 )
-from tuning.search.findings import value_of_rank
 
 
 def test_sampler_sees_findings_before_own_trials(tmp_path):

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from results.records.reports import append_report
 from results.records.trial import Report, read_trials
 from search_spaces.spec.search import SEARCHERS
+from tests.reports import append_report
 from tests.tuning.sources import sampler_findings, session, sweep, warm_start
 from trainables.job import TrialJob
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.amend import amend_sweep
-from tuning.controller.sweep_dir.warm_start import collect_findings, describe_source
 from tuning.search.schedulers import Decision
+from tuning.search.warm_start import collect_findings, describe_source
 
 SPACE = {"x": {"uniform": [-1.0, 1.0]}, "y": {"uniform": [-1.0, 1.0]}}
 NONE = {"name": "none", "max_t": 2}
