@@ -25,11 +25,20 @@ from benchmarks.search.peers import OptunaHyperband, RayOptuna
 from benchmarks.search.simulate import Contender, run
 from benchmarks.search.syne_tune import SyneTune
 from benchmarks.search.tables import Cell, tables
-from benchmarks.search.tasks import Task, lcbench, misleading, scale
+from benchmarks.search.tasks import Task, lcbench, misleading, scale, slow
 
 REFERENCE = "auto + asha_promote"
 CONTENDERS: dict[str, Callable[[Task, int], Contender]] = {
     REFERENCE: partial(Ours, searcher="auto", scheduler="asha_promote"),
+    "auto + asha_promote, no check": partial(
+        Ours, searcher="auto", scheduler="asha_promote", check=False
+    ),
+    "auto + asha_promote, good prior": partial(
+        Ours, searcher="auto", scheduler="asha_promote", prior="good"
+    ),
+    "auto + asha_promote, bad prior": partial(
+        Ours, searcher="auto", scheduler="asha_promote", prior="bad"
+    ),
     "auto + asha": partial(Ours, searcher="auto", scheduler="asha"),
     "auto without stopping": partial(Ours, searcher="auto", scheduler="none"),
     "tpe + asha_promote": partial(Ours, searcher="tpe", scheduler="asha_promote"),
@@ -110,8 +119,8 @@ def write_page(page: Path, text: str) -> None:
 
 
 @cache
-def _families(folder: Path) -> tuple[list[Task], list[Task]]:
-    return lcbench(folder), misleading(32)
+def _families(folder: Path) -> tuple[list[Task], ...]:
+    return lcbench(folder), misleading(32), slow(32), slow(32, noise=1.0)
 
 
 def _tasks(folder: Path, half: str, count: int) -> list[Task]:

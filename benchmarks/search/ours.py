@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 
 from benchmarks.search.simulate import Attempt, Contender
-from benchmarks.search.tasks import Task
+from benchmarks.search.tasks import Task, with_prior
 from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.evidence import ScoreCurves
@@ -18,15 +18,23 @@ from tuning.search.study.study import SweepStudy
 class Ours(Contender):
     """A searcher and a scheduler by name, combined as in a sweep."""
 
-    def __init__(self, task: Task, seed: int, searcher: str, scheduler: str) -> None:
+    def __init__(
+        self,
+        task: Task,
+        seed: int,
+        searcher: str,
+        scheduler: str,
+        check: str | bool = "auto",
+        prior: str = "",
+    ) -> None:
         self._spec = SweepSpec.model_validate(
             {
                 "name": "simulated",
                 "trainable": "simulated",
                 "metric": "error",
-                "space": task.space,
+                "space": with_prior(task, prior) if prior else task.space,
                 "search": {"name": searcher},
-                "scheduler": {"name": scheduler, "max_t": task.epochs},
+                "scheduler": {"name": scheduler, "max_t": task.epochs, "check": check},
                 "budget": {"time": 1e9},
                 "seed": seed,
             }
@@ -42,7 +50,7 @@ class Ours(Contender):
         """The paused trial that should continue, else a new one."""
         called = self._scheduler.next_to_resume(more=True, idle=False)
         if called is None:
-            number, params = self._study.ask(self._curves)
+            number, params = self._study.ask(self._curves, misleading=self._scheduler.misleading)
             called = f"t{number:04d}"
             self._records[called] = TrialRecord(
                 id=called, number=number, params=params, config=params, seed=0, created=time.time()

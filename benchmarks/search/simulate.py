@@ -77,6 +77,8 @@ class _Simulation:
         self._now, self._best, self._order = 0.0, float("inf"), 0
         self._due: list[tuple[float, int, Attempt]] = []
         self._curves: dict[str, list[float]] = {}
+        self._expected: dict[str, list[float]] = {}
+        self._lowest = float("inf")
         self._seconds: dict[str, float] = {}
         self.outcome = Outcome()
 
@@ -90,6 +92,7 @@ class _Simulation:
         if attempt.trial not in self._curves:
             self.outcome.asks.append(spent)
             self._curves[attempt.trial] = self._task.curves([attempt.config])[0].tolist()
+            self._expected[attempt.trial] = self._task.expected([attempt.config])[0].tolist()
             self._seconds[attempt.trial] = float(self._rng.uniform(0.8, 1.2))
         self._train(attempt)
 
@@ -105,7 +108,8 @@ class _Simulation:
             return False
         attempt.epoch += 1
         error = self._curves[attempt.trial][attempt.epoch - 1]
-        self._best = min(self._best, error)
+        if error < self._lowest:
+            self._lowest, self._best = error, self._expected[attempt.trial][attempt.epoch - 1]
         goes_on = self._contender.report(attempt.trial, attempt.epoch, error)
         if goes_on and attempt.epoch < self._task.epochs:
             self._train(attempt)

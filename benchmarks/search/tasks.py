@@ -18,7 +18,7 @@ class Task(Protocol):
     """A space, and the learning curve of each configuration.
 
     Attributes:
-        family: `lcbench` or `misleading`.
+        family: `lcbench`, `misleading`, `slow` or `noisy`.
         name: within the family.
         space: as in a sweep file.
         epochs: length of a full training.
@@ -33,17 +33,36 @@ class Task(Protocol):
         """(configs, epochs), the validation error after each epoch; lower is better."""
         ...
 
+    def expected(self, configs: list[dict[str, Any]]) -> Array:
+        """The same without noise: what regret is computed from."""
+        return self.curves(configs)
+
 
 def scale(task: Task) -> tuple[float, float]:
     """Errors with regret 0 and 1: the best known, and the median of random full trainings."""
     rng = np.random.default_rng(0)
-    best = task.curves([draw(task.space, rng) for _ in range(_POOL)]).min(axis=1)
+    best = task.expected([draw(task.space, rng) for _ in range(_POOL)]).min(axis=1)
     return float(best.min()), float(np.median(best))
 
 
 def draw(space: dict[str, Any], rng: np.random.Generator) -> dict[str, Any]:
     """A random configuration."""
     return {name: _value(*next(iter(form.items())), rng) for name, form in space.items()}
+
+
+def with_prior(task: Task, quality: str) -> dict[str, Any]:
+    """The space of a task with a prior for each parameter.
+
+    Args:
+        task: of the benchmark.
+        quality: `good`: of the best 2 % of random configurations, in the middle of them; `bad`: the
+            worst of them.
+    """
+    rng = np.random.default_rng(1)
+    configs = [draw(task.space, rng) for _ in range(_POOL)]
+    order = np.argsort(task.expected(configs)[:, -1])
+    prior = configs[order[_POOL // 100] if quality == "good" else order[-1]]
+    return {name: {**form, "prior": prior[name]} for name, form in task.space.items()}
 
 
 def _value(kind: str, bounds: list[float], rng: np.random.Generator) -> float | int:
@@ -55,7 +74,7 @@ def _value(kind: str, bounds: list[float], rng: np.random.Generator) -> float | 
     return int(found) if kind.endswith("randint") else float(found)
 
 
-class LCBench:
+class LCBench(Task):
     """One OpenML task of the LCBench surrogate of YAHPO Gym (Pfisterer et al. 2022; data of Zimmer
     et al. 2021, "Auto-PyTorch Tabular"): multilayer perceptrons, 7 hyperparameters, epochs 2-52.
     """
@@ -104,7 +123,7 @@ def lcbench(folder: Path) -> list[Task]:
     return [LCBench(n, i, session) for n, i in numbers.items() if n.isdigit()]
 
 
-class Misleading:
+class Misleading(Task):
     """A synthetic task in which low rungs mislead: configurations that learn fast end badly, and
     the good region is small. The error falls from 1 to `floor`, with a long time constant if the
     floor is low.
@@ -133,7 +152,52 @@ class Misleading:
         return np.asarray(curve + noise)
 
 
-def misleading(count: int) -> list[Task]:
-    """Tasks of the synthetic family."""
+class Slow(Task):
+    """A synthetic task with a broad slow region, as of low learning rates: `x0` far from 1 needs
+    longer and ends better, down to an optimum. The other parameters matter less.
 
+    Args:
+        number: of the task.
+        noise: standard deviation of a report, as a share of the standard deviation of random
+            configurations at the first epoch.
+    """
+
+    epochs = 27
+    space: ClassVar[dict[str, Any]] = {f"x{i}": {"uniform": [0.0, 1.0]} for i in range(4)}
+
+    def __init__(self, number: int, noise: float = 0.0) -> None:
+        self.name, self.family = str(number), "noisy" if noise else "slow"
+        self._rng = np.random.default_rng([23, number])
+        self._best = np.append(self._rng.uniform(0.1, 0.35), self._rng.uniform(0.2, 0.8, 3))
+        self._slowness = self._rng.uniform(8.0, 14.0)
+        self._noise = noise and noise * float(self.expected(self._random(200))[:, 0].std())
+
+    def _random(self, count: int) -> list[dict[str, Any]]:
+        return [draw(self.space, self._rng) for _ in range(count)]
+
+    def expected(self, configs: list[dict[str, Any]]) -> Array:
+        """(configs, epochs), between 0 and 1."""
+        x = np.array([[c[name] for name in self.space] for c in configs])
+        away = np.abs(x - self._best)
+        floor = 0.1 + 0.5 * away[:, 0] + 0.15 * (away[:, 1:] ** 2).sum(1)
+        constant = 1.5 + self._slowness * (1 - x[:, 0]) ** 2
+        epoch = np.arange(1, self.epochs + 1)
+        return np.asarray(
+            floor[:, None] + (1 - floor)[:, None] * np.exp(-epoch / constant[:, None])
+        )
+
+    def curves(self, configs: list[dict[str, Any]]) -> Array:
+        """(configs, epochs); the noise of a configuration is always the same."""
+        seeds = [[int(c[name] * 2**32) for name in self.space] for c in configs]
+        noise = [np.random.default_rng(seed).normal(size=self.epochs) for seed in seeds]
+        return self.expected(configs) + self._noise * np.array(noise)
+
+
+def misleading(count: int) -> list[Task]:
+    """Tasks of the first synthetic family."""
     return [Misleading(i) for i in range(count)]
+
+
+def slow(count: int, noise: float = 0.0) -> list[Task]:
+    """Tasks of the second one."""
+    return [Slow(i, noise) for i in range(count)]

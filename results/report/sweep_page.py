@@ -12,6 +12,7 @@ from typing import Any
 from results.analysis.cost import cost_shares
 from results.analysis.leaderboard import TrialSummary
 from results.analysis.numbers import MAX_COMPARED
+from results.analysis.rungs import rung_evidence
 from results.paths import SweepPaths
 from results.records.notes import Note
 from results.records.trial import TrialState
@@ -188,7 +189,9 @@ def sections(data: SweepData) -> Iterator[PageSection]:
     """
     for one in data.objectives:
         yield _importance(one)
-    yield PageSection("Rungs and promotions", plot=rungs_figure(data))
+    evidence = rung_evidence(data.spec, data.trials)
+    notes = [evidence.advice(data.spec.name)] if evidence else []
+    yield PageSection("Rungs and promotions", notes, rungs_figure(data))
     yield PageSection("Where the time goes", phases_notes(data), phases_figure(data))
     yield _cost(data)
     share = idle_share(data)

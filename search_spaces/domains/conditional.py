@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, model_serializer
 
-from search_spaces.domains.domain import LISTS, Domain, holds_arguments, is_domain_form
+from search_spaces.domains.domain import LISTS, Domain, holds_arguments, is_domain_form, kind_of
 from search_spaces.expressions import Expression, parse
 from search_spaces.nested import KeyPath, walk
 
@@ -98,7 +98,8 @@ def is_conditional_choice(raw: object) -> TypeGuard[dict[str, Any]]:
     """Whether plain data is a choice (or grid) whose options hold parameters."""
     if not is_domain_form(raw):
         return False
-    (kind, options), *_ = raw.items()
+    kind = str(kind_of(raw))
+    options = raw[kind]
     if kind not in ("choice", "grid_search"):
         return False
     if isinstance(options, Mapping):

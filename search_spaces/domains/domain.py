@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Mapping
 from typing import Any, Literal, Self, TypeGuard, get_args
 
 from pydantic import BaseModel, ConfigDict, model_serializer, model_validator
@@ -29,6 +30,8 @@ Kind = Literal[
     "grid_search",
 ]
 KINDS: tuple[str, ...] = get_args(Kind)
+PRIOR = "prior"
+"""The key beside a domain that holds the value which people believe in."""
 LISTS: dict[str, str] = {"choice": "categories", "ordinal": "categories", "grid_search": "values"}
 """Domains that list their values, and the keyword of the list."""
 MAX_VALUES, MAX_NUMBER, MAX_COUNT = 1000, 1e100, 2**53
@@ -58,13 +61,19 @@ def optional_arguments(kind: str) -> tuple[str, ...]:
 
 
 def is_domain_form(raw: object) -> TypeGuard[dict[str, Any]]:
-    """Whether plain data is written as a domain: `{<domain's name>: …}`."""
-    return isinstance(raw, dict) and len(raw) == 1 and next(iter(raw)) in KINDS
+    """Whether plain data is written as a domain: `{<domain's name>: …}`, beside it a `prior`."""
+    return isinstance(raw, dict) and kind_of(raw) is not None
+
+
+def kind_of(raw: Mapping[str, Any]) -> str | None:
+    """The name of a domain written as plain data; None if it is none."""
+    names = [name for name in raw if name != PRIOR]
+    return names[0] if len(names) == 1 and names[0] in KINDS else None
 
 
 def holds_arguments(raw: object) -> TypeGuard[dict[str, Any]]:
     """Whether it is written as a domain with arguments; `{choice: 3}` may be data."""
-    return is_domain_form(raw) and isinstance(next(iter(raw.values())), (list, dict))
+    return is_domain_form(raw) and isinstance(raw[str(kind_of(raw))], (list, dict))
 
 
 class Domain(BaseModel):
@@ -82,6 +91,7 @@ class Domain(BaseModel):
         categories: the values of `choice`, `ordinal` and `grid_search`, plain data; empty
             otherwise.
         mean, sd: of `randn` and `qrandn`; None otherwise.
+        priors: the value that people believe in; empty if there is none.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -93,6 +103,7 @@ class Domain(BaseModel):
     categories: tuple[Any, ...] = ()
     mean: float | None = None
     sd: float | None = None
+    priors: tuple[Any, ...] = ()
 
     @property
     def is_categorical(self) -> bool:
@@ -147,15 +158,19 @@ class Domain(BaseModel):
     @model_serializer
     def dump(self) -> dict[str, list[Any]]:
         """The YAML form, with positional arguments."""
+        prior = {PRIOR: self.priors[0]} if self.priors else {}
         if self.is_categorical:
-            return {self.kind: list(self.categories)}
+            return {self.kind: list(self.categories), **prior}
         first = (self.lower, self.upper) if self.normal is None else (self.mean, self.sd)
-        return {self.kind: [*first, *([] if self.q is None else [self.q])]}
+        return {self.kind: [*first, *([] if self.q is None else [self.q])], **prior}
 
     @model_validator(mode="before")
     @classmethod
     def _from_yaml(cls, data: Any) -> Any:
-        return _fields(*next(iter(data.items()))) if is_domain_form(data) else data
+        if not is_domain_form(data):
+            return data
+        kind = str(kind_of(data))
+        return _fields(kind, data[kind]) | ({"priors": (data[PRIOR],)} if PRIOR in data else {})
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -165,7 +180,16 @@ class Domain(BaseModel):
             _check_bounds(self)
             if self.q is not None:
                 _check_q(self, self.q)
+        if self.priors and (self.kind == "grid_search" or not self.contains(self.priors[0])):
+            raise ValueError(_prior_fault(self, self.priors[0]))
         return self
+
+
+def _prior_fault(domain: Domain, prior: object) -> str:
+    if domain.kind == "grid_search":
+        return f"grid_search tries every value: it takes no {PRIOR}"
+    values = next(iter(domain.dump().values()))
+    return f"{PRIOR} must be a value of {domain.kind} {show(values)}, got {show(prior)}"
 
 
 def _fields(kind: str, raw: object) -> dict[str, Any]:

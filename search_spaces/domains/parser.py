@@ -15,7 +15,15 @@ from search_spaces.domains.conditional import (
     is_formula,
     parameters,
 )
-from search_spaces.domains.domain import KINDS, Domain, arguments, holds_arguments, is_domain_form
+from search_spaces.domains.domain import (
+    KINDS,
+    PRIOR,
+    Domain,
+    arguments,
+    holds_arguments,
+    is_domain_form,
+    kind_of,
+)
 from search_spaces.domains.field_errors import FieldErrors
 from search_spaces.domains.grid import MAX_POINTS, grid_size
 from search_spaces.errors import suggest
@@ -43,7 +51,7 @@ def parse_space(raw: object) -> dict[str, Any]:
     if not isinstance(raw, Mapping) or not raw:
         errors.add((), f"needs at least one parameter with a domain, got {show(raw)}")
     elif is_domain_form(raw):
-        kind = next(iter(raw))
+        kind = kind_of(raw)
         errors.add((), f"{kind} is a domain and needs a parameter's name: lr: {{{kind}: …}}")
     else:
         tree = _Parser(errors).group(raw, ())
@@ -95,7 +103,10 @@ class _Parser:
         return Domain.model_validate(raw) if is_domain_form(raw) else self.group(raw, path)
 
     def branches(self, raw: Mapping[str, Any], path: KeyPath) -> ConditionalChoice:
-        kind, options = next(iter(raw.items()))
+        kind = str(kind_of(raw))
+        options = raw[kind]
+        if PRIOR in raw:
+            raise ValueError(f"{kind} between options takes no {PRIOR}; their parameters take one")
         inner = _Parser(self.errors, in_option=True)
         if isinstance(options, Mapping):
             bad = [v for v in options.values() if not (v is None or isinstance(v, Mapping))]
@@ -163,8 +174,8 @@ def _node_fault(raw: object) -> str | None:
         return f"{_EXPECTED}, got {show(raw)}; a constant belongs under fixed:"
     if not raw:
         return f"{_EXPECTED}, got {{}}"
-    if len(raw) > 1 and (kinds := [key for key in raw if key in KINDS]):
-        return f"{kinds[0]} must stand alone, got {', '.join(map(str, raw))}"
+    if not is_domain_form(raw) and (kinds := [key for key in raw if key in KINDS]):
+        return f"{kinds[0]} takes only {PRIOR} beside it, got {', '.join(map(str, raw))}"
     if _misspelt(raw):
         name = next(iter(raw))
         if name == "sample_from":  # Ray Tune's, of a Python function

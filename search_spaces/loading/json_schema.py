@@ -74,7 +74,7 @@ def _domain(kind: str) -> dict[str, Any]:
     return {
         "type": "object",
         "description": _MEANING[kind],
-        "properties": {kind: {"anyOf": forms}},
+        "properties": {kind: {"anyOf": forms}, **({} if kind == "grid_search" else _PRIOR)},
         "required": [kind],
         "additionalProperties": False,
     }
@@ -106,6 +106,7 @@ def _keywords(properties: dict[str, Any], required: list[str]) -> dict[str, Any]
     }
 
 
+_PRIOR = {"prior": {"description": "A value that is believed to be good: tried first."}}
 _WIDTH = 110
 
 

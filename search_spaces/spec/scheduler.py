@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import log
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
@@ -51,6 +51,11 @@ class SchedulerSpec(Section):
     )
     reduction_factor: float = Field(
         3, gt=1, description="One trial in this many continues at each rung; steps grow by it."
+    )
+    check: Literal["auto", False] = Field(
+        "auto",
+        description="asha_promote, one metric: spend a small share of the steps to test whether "
+        "the rungs keep the trial that ends best, and ignore them while they do not.",
     )
     interval: int | None = Field(
         None, ge=1, description="pbt, pb2: a generation; default: a tenth of max_t (steps)."

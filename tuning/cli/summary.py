@@ -12,10 +12,11 @@ from rich.text import Text
 from results.analysis.cost import cost_shares
 from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.analysis.replicates import base_trial_id
+from results.analysis.rungs import rung_evidence
 from results.analysis.selection import Selection, Trial, rank_candidates, select_winner
 from results.paths import SweepPaths
 from results.records.failures import same_cause
-from results.records.trial import TrialRecord, TrialState
+from results.records.trial import TrialRecord, TrialState, read_trials_with_reports
 from results.sweep_folder.folder import sweep_argument
 from search_spaces.errors import UserError, first_few
 from search_spaces.spec.sweep import SweepSpec
@@ -109,6 +110,7 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
     if not run.interrupted and (limit := run.limit):
         cost = cost_shares(run.records.values(), run.spec.prices)
         yield f"ended by {limit.summary}; spent {cost}"
+    yield from rung_lines(run.paths, run.spec, list(read_trials_with_reports(run.paths)))
     leaks = [f"{r.id} ({a.leak})" for r in run.records.values() for a in r.attempts if a.leak]
     if leaks:
         more = f" and {len(leaks) - 1} more" * (len(leaks) > 1)
@@ -117,6 +119,16 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
     yield from (Text(line, style="yellow") for line in run.repaired)
     if run.problem:
         yield Text(run.problem, style="yellow")
+
+
+def rung_lines(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> Iterator[str]:
+    """Whether early values can be trusted; nothing for sweeps without rungs.
+
+    Args:
+        trials: with all of their reports.
+    """
+    if evidence := rung_evidence(spec, trials):
+        yield evidence.advice(sweep_argument(paths))
 
 
 def failure_lines(paths: SweepPaths, board: Sequence[TrialSummary]) -> Iterator[Text]:

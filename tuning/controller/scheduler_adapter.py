@@ -105,6 +105,11 @@ class SchedulerAdapter:
         """The trial whose weights the resumed trial continues from; None for its own."""
         return self._scheduler.exploit(trial_id, _Histories(records))
 
+    @property
+    def misleading(self) -> bool:
+        """Whether the order at the rungs contradicts the final order."""
+        return self._scheduler.misleading
+
     def final_values(self, trial_id: str) -> list[float] | None:
         """The objectives' values in the last report that has all of them."""
         return self._finals.get(trial_id)

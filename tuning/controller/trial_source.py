@@ -119,7 +119,8 @@ class TrialSource:
 
     def _proposal(self) -> TrialRecord:
         self._table.check_owner()
-        proposed = self._study.ask(self._scheduler.curves)
+        scheduler = self._scheduler
+        proposed = self._study.ask(scheduler.curves, misleading=scheduler.misleading)
         fault_point("driver:asked")
         return new_record(self._table.spec, *proposed)
 

@@ -117,6 +117,7 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
         failure_lines,
         leaderboard_table,
         leaders,
+        rung_lines,
         winner,
     )
     from tuning.controller.attempts import end_silent_attempt
@@ -137,7 +138,7 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)
     print_lines(console, *_state_lines(paths, spec, board, silent_since))
-    for line in failure_lines(paths, board):
+    for line in [*rung_lines(paths, spec, list(found.trials())), *failure_lines(paths, board)]:
         console.print(line, soft_wrap=True)
     if counts := count_remedies(e.record for e in board):
         failures = ", ".join(f"{n} {remedy}" for remedy, n in counts.items())

@@ -94,6 +94,11 @@ class Scheduler:
         """
         return ()
 
+    @property
+    def misleading(self) -> bool:
+        """Whether the order at the rungs contradicts the final order; a searcher ignores them."""
+        return False
+
     def decide(self, trial_id: str, step: int, scores: Scores) -> Decision:
         """Decide on a trial that just reported `scores` at `step` of its own clock."""
         max_t = self._spec.max_t

@@ -50,6 +50,10 @@ class Rung:
         """How many trials are better, or equal and earlier."""
         return bisect_left(self._order, self._places[trial_id])
 
+    def at(self, index: int) -> str:
+        """The trial with so many better ones."""
+        return self._order[index][-1]
+
     def place(self, trial_id: str) -> _Place:
         """A key that sorts trials of this rung, best first."""
         return self._places[trial_id]

@@ -15,6 +15,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.search.evidence import Evidence, ScoreCurve, TrialEvidence, derive_seed
 from tuning.search.findings import StudyWithPriors, numbered
 from tuning.search.optuna_space import OptunaSpace, Sampled
+from tuning.search.priors import HAVE_PRIORS, PriorSampler, encoded_priors, uses_prior
 from tuning.search.schedulers.base import comparison_steps
 from tuning.search.searchers import BLIND, READS_VALUES, UNIQUE, make_sampler
 from tuning.search.study.proposals import EarlierProposals
@@ -41,13 +42,19 @@ class ProposalSampler:
     ) -> None:
         self._spec, self._search, self._space = spec, search, space
         self._informed, self._history = informed, history
+        self._priors = encoded_priors(spec, space) if search.name in HAVE_PRIORS else {}
         self.proposed = EarlierProposals(spec, space, is_unique=search.name in UNIQUE)
         self.curves: Mapping[int, ScoreCurve] = {}
         """Of every trial that has reported, by number."""
+        self.misleading = False
+        """Whether rungs mislead, so that trials are compared at `max_t` only."""
 
     def prepare(self, number: int) -> None:
         """Make the sampler of this proposal, and select the trials that it sees."""
         seed = derive_seed(self._spec.seed, number)
+        if self._priors and uses_prior(seed, number):
+            self._informed.sampler = PriorSampler(self._priors, seed)
+            return
         if self._search.name in BLIND:
             alone = Evidence(self._space.distributions, number=number, base_seed=self._spec.seed)
             self._informed.sampler = make_sampler(self._search, seed, alone)
@@ -62,7 +69,7 @@ class ProposalSampler:
             self.proposed.show_found(t for t in trials if t.number < 0)
         evidence = Evidence(
             space=self._space.distributions,
-            levels=comparison_steps(self._spec.scheduler),
+            levels=comparison_steps(self._spec.scheduler)[-1 if self.misleading else 0 :],
             trials=[self._as_evidence(t, sign) for t in trials],
             number=number,
             base_seed=self._spec.seed,

@@ -15,6 +15,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.search.compatibility import is_finite, list_configurations
 from tuning.search.optuna_domains import only_sample
 from tuning.search.optuna_space import OptunaSpace
+from tuning.search.priors import prior_point
 
 
 class ListedPoints:
@@ -24,7 +25,9 @@ class ListedPoints:
     """
 
     def __init__(self, spec: SweepSpec, space: OptunaSpace) -> None:
-        self._points = deque(space.encoded(point)[0] for point in spec.points)
+        prior = prior_point(spec)
+        points = [*spec.points, *([prior] if prior else ())]
+        self._points = deque(space.encoded(point)[0] for point in points)
         self._grid = [space.encoded(point)[0] for point in spec.grid_points()]
         self._keys = [frozenset(point.items()) for point in self._grid]
         self._names = {frozenset(point) for point in self._grid}

@@ -109,13 +109,16 @@ class SweepStudy:
         """Write the journal once for all that the block asks and tells."""
         return self._journal.batched()
 
-    def ask(self, curves: ScoreCurves | None = None) -> tuple[int, dict[str, Any]]:
+    def ask(
+        self, curves: ScoreCurves | None = None, *, misleading: bool = False
+    ) -> tuple[int, dict[str, Any]]:
         """Propose a configuration: its number in the study, and the value of each parameter.
 
         Args:
             curves: of every trial that has reported, also of running ones, by number.
+            misleading: whether the scheduler found that its rungs are; complete trials count then.
         """
-        self._sampler.curves = curves or {}
+        self._sampler.curves, self._sampler.misleading = curves or {}, misleading
         if self._history is not None and curves is not None:
             for number in curves.take_grown():
                 self._history.rank(number, curves[number])

@@ -1,0 +1,107 @@
+"""Whether the order at the rungs agrees with the final order, from a sweep's reports."""
+
+import pytest
+
+from results.analysis.rungs import RungEvidence, rung_evidence
+from results.paths import SweepPaths
+from results.records.trial import TrialState, read_trials_with_reports
+from search_spaces.spec.sweep import SweepSpec
+from tests.results.written import add_trial
+
+SPEC = {
+    "name": "s",
+    "trainable": "digits",
+    "metric": "loss",
+    "mode": "min",
+    "space": {"x": {"uniform": [0, 1]}},
+    "scheduler": {"name": "asha", "max_t": 9},
+    "budget": {"trials": 9},
+}
+
+
+def evidence(sweep: SweepPaths, **settings: object) -> RungEvidence | None:
+    spec = SweepSpec.model_validate({**SPEC, **settings})
+    return rung_evidence(spec, list(read_trials_with_reports(sweep)))
+
+
+def told(sweep: SweepPaths) -> str:
+    found = evidence(sweep)
+    assert found is not None
+    return found.advice("folder/s")
+
+
+def stopped(sweep: SweepPaths, numbers: range, losses: dict[int, float]) -> None:
+    for number in numbers:
+        add_trial(sweep, number, losses, TrialState.STOPPED)
+
+
+def test_a_winner_that_a_rung_would_stop(sweep: SweepPaths) -> None:
+    stopped(sweep, range(4), {1: 0.5})
+    add_trial(sweep, 4, {1: 0.9, 3: 0.3, 9: 0.1}, TrialState.COMPLETED)
+    add_trial(sweep, 5, {1: 0.4, 3: 0.35, 9: 0.2}, TrialState.COMPLETED)
+    stopped(sweep, range(6, 8), {1: 0.5, 3: 0.4})
+    text = told(sweep)
+    assert "mislead" in text
+    assert "t0004" in text
+    assert "8th of 8 at step 1 and 1st of 4 at step 3" in text
+    assert "tune resume folder/s --set scheduler.grace_period=3" in text
+
+
+def test_no_rung_keeps_the_winner(sweep: SweepPaths) -> None:
+    stopped(sweep, range(4), {1: 0.5, 3: 0.4})
+    add_trial(sweep, 4, {1: 0.9, 3: 0.8, 9: 0.1}, TrialState.COMPLETED)
+    add_trial(sweep, 5, {1: 0.1, 3: 0.1, 9: 0.2}, TrialState.COMPLETED)
+    assert "scheduler none" in told(sweep)
+
+
+def test_rungs_agree_when_a_trial_that_they_would_stop_ends_worse(sweep: SweepPaths) -> None:
+    stopped(sweep, range(4), {1: 0.5})
+    add_trial(sweep, 4, {1: 0.1, 3: 0.1, 9: 0.1}, TrialState.COMPLETED)
+    add_trial(sweep, 5, {1: 0.9, 3: 0.9, 9: 0.9}, TrialState.COMPLETED)
+    assert told(sweep).endswith("the rungs agree")
+
+
+def test_trials_that_the_rungs_keep_prove_nothing(sweep: SweepPaths) -> None:
+    stopped(sweep, range(4), {1: 0.5})
+    add_trial(sweep, 4, {1: 0.1, 9: 0.1}, TrialState.COMPLETED)
+    add_trial(sweep, 5, {1: 0.2, 9: 0.2}, TrialState.COMPLETED)
+    assert evidence(sweep, scheduler={"name": "asha", "max_t": 9, "grace_period": 1}).tested
+    found = evidence(sweep, scheduler={"name": "asha", "max_t": 3})  # one rung, which keeps both
+    assert found is not None
+    assert (found.complete, found.tested) == (2, 0)
+    assert "unknown" in found.advice("s")
+
+
+@pytest.mark.parametrize(("count", "word"), [(0, "no trial"), (1, "one trial")])
+def test_too_few_complete_trials(sweep: SweepPaths, count: int, word: str) -> None:
+    stopped(sweep, range(2), {1: 0.5})
+    for number in range(2, 2 + count):
+        add_trial(sweep, number, {1: 0.1, 9: 0.1}, TrialState.COMPLETED)
+    text = told(sweep)
+    assert "unknown" in text
+    assert word in text
+
+
+def test_uses_the_clock_of_the_scheduler_and_the_mode(sweep: SweepPaths) -> None:
+    stopped(sweep, range(4), {1: 0.5})
+    add_trial(sweep, 4, {1: 0.9, 9: 0.9}, TrialState.COMPLETED)
+    add_trial(sweep, 5, {1: 0.1, 9: 0.1}, TrialState.COMPLETED)
+    found = evidence(sweep, mode="max")
+    assert found is not None
+    assert found.winner == "t0004"
+    assert not found.misleading
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"scheduler": {"name": "none"}},
+        {"scheduler": {"name": "pbt", "max_t": 9}},
+        {"metric": ["loss", "size"], "scheduler": {"name": "asha", "max_t": 9}},
+    ],
+)
+def test_sweeps_without_comparable_rungs_say_nothing(
+    sweep: SweepPaths, settings: dict[str, object]
+) -> None:
+    add_trial(sweep, 0, {1: 0.1, 9: 0.1}, TrialState.COMPLETED)
+    assert evidence(sweep, **settings) is None
