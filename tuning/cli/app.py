@@ -18,47 +18,62 @@ from search_spaces.errors import UserError, suggest
 from tuning.cli.formatting import echo, shown
 from tuning.cli.output import guarded_output
 
-COMMANDS = {
-    "init": "tuning.cli.run.init",
-    "run": "tuning.cli.run.run",
-    "resume": "tuning.cli.run.run",
-    "add": "tuning.cli.run.control",
-    "stop": "tuning.cli.run.control",
-    "pause": "tuning.cli.run.control",
-    "submit": "tuning.cli.submit.submit",
-    "queue": "tuning.cli.submit.submit",
-    "cancel": "tuning.cli.submit.submit",
-    "up": "tuning.cli.run.up",
-    "down": "tuning.cli.run.up",
-    "certs": "tuning.cli.run.certs",
-    "render": "tuning.cli.look.render",
-    "describe": "tuning.cli.plan.describe",
-    "plan": "tuning.cli.plan.plan",
-    "doctor": "tuning.cli.plan.doctor",
-    "probe": "tuning.cli.plan.probe",
-    "trial": "tuning.cli.plan.trial",
-    "ls": "tuning.cli.look.ls",
-    "show": "tuning.cli.look.show",
-    "attach": "tuning.cli.look.logs",
-    "logs": "tuning.cli.look.logs",
-    "monitor": "tuning.cli.look.render",
-    "best": "tuning.cli.results.best",
-    "ui": "tuning.cli.look.ui",
-    "report": "tuning.cli.results.report",
-    "compare": "tuning.cli.results.compare",
-    "reproduce": "tuning.cli.results.reproduce",
-    "sync": "tuning.cli.run.transfer",
-    "fetch": "tuning.cli.run.transfer",
-    "backup": "tuning.cli.run.backup",
-    "restore": "tuning.cli.run.backup",
-    "average": "tuning.cli.results.average",
-    "export": "tuning.cli.results.export",
-    "generate": "tuning.cli.results.generate",
-    "predict": "tuning.cli.results.predict",
-    "schema": "tuning.cli.plan.describe",
+GROUPS = {
+    "Run": {
+        "run": "run.run",
+        "resume": "run.run",
+        "plan": "run.plan",
+        "trial": "run.trial",
+        "add": "run.control",
+        "stop": "run.control",
+        "pause": "run.control",
+    },
+    "Look": {
+        "ls": "look.ls",
+        "show": "look.show",
+        "logs": "look.logs",
+        "attach": "look.logs",
+        "ui": "look.ui",
+        "report": "look.report",
+        "compare": "look.compare",
+    },
+    "Use": {
+        "best": "use.best",
+        "average": "use.average",
+        "export": "use.export",
+        "generate": "use.generate",
+        "predict": "use.predict",
+        "reproduce": "use.reproduce",
+    },
+    "Elsewhere": {
+        "submit": "elsewhere.submit",
+        "queue": "elsewhere.submit",
+        "cancel": "elsewhere.submit",
+        "render": "elsewhere.render",
+        "up": "elsewhere.up",
+        "down": "elsewhere.up",
+        "backup": "elsewhere.backup",
+        "restore": "elsewhere.backup",
+        "fetch": "elsewhere.transfer",
+        "sync": "elsewhere.transfer",
+    },
+    "Set up": {
+        "init": "setup.init",
+        "describe": "setup.describe",
+        "doctor": "setup.doctor",
+        "probe": "setup.probe",
+        "monitor": "setup.monitor",
+        "certs": "setup.certs",
+        "schema": "setup.describe",
+    },
 }
-"""The module of each command: it has a function of that name. `tune --help` keeps this order."""
-
+"""The groups of `tune --help`, in its order: of each command, the module with its function."""
+COMMANDS = {
+    name: (group, f"tuning.cli.{module}")
+    for group, commands in GROUPS.items()
+    for name, module in commands.items()
+}
+"""The group and the module of each command."""
 
 _READING = ("ls", "show")
 """Commands that start no thread or process, and leave nothing to do for the interpreter's end."""
@@ -100,7 +115,8 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     )
     app.callback()(_options)
     for name in names:
-        app.command(name)(getattr(import_module(COMMANDS[name]), name))
+        group, module = COMMANDS[name]
+        app.command(name, rich_help_panel=group)(getattr(import_module(module), name))
     return app
 
 

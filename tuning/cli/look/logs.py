@@ -66,7 +66,7 @@ def attach(sweep: Sweep, storage: StorageDir = None) -> None:
     """
     from results.sweep_folder.folder import find_sweep, sweep_argument
     from results.sweep_folder.lock import current_driver
-    from tuning.cli.run.live_view import make_view
+    from tuning.cli.live_view import make_view
     from tuning.watch.follow import Follower
 
     paths = find_sweep(sweep, storage)

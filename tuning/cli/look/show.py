@@ -55,7 +55,7 @@ def show(
     if csv:
         return _show_csv(with_results(sweep, storage), trial)
     if trial is None and (pipeline := find_pipeline(sweep, storage)) is not None:
-        from tuning.cli.plan.pipeline import show_pipeline
+        from tuning.cli.look.pipeline import show_pipeline
 
         if watch:
             _watch(pipeline.lock, lambda page: show_pipeline(pipeline, page), make_console())
@@ -198,7 +198,7 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     from results.checkpoints.commit import damaged_checkpoints
     from results.records.trial import read_reports, read_trial
     from results.sweep_folder.folder import find_trial
-    from tuning.cli.plan.space_table import computed
+    from tuning.cli.run.space_table import computed
     from tuning.cli.trials_table import state_cell
     from tuning.controller.attempts import end_silent_attempt
 

@@ -224,8 +224,8 @@ def _run_session(start: Callable[..., SweepController]) -> None:
 
 def drive(start: Callable[..., SweepController]) -> SweepController:
     """Run a session, show it, and print its summary."""
+    from tuning.cli.live_view import make_view
     from tuning.cli.run.death_notice import DeathNotice
-    from tuning.cli.run.live_view import make_view
     from tuning.cli.run.signals import StopOnSignal
     from tuning.cli.summary import print_summary
 

@@ -9,7 +9,7 @@ import pytest
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import DIGITS, Tune
 from trainables.registry import resolve
-from tuning.cli.plan.plan import cost_lines
+from tuning.cli.run.plan import cost_lines
 from tuning.controller.preflight.relative_paths import warn_relative_paths, with_absolute_fixed
 
 

@@ -12,7 +12,7 @@ from results.sweep_folder.copies.checkpoint_mirror import OWNER, MirrorLocation,
 from results.sweep_folder.lock import acquire_lock
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.results.tracking.servers import free_port
-from tuning.cli.run import transfer
+from tuning.cli.elsewhere import transfer
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 

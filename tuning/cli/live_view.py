@@ -13,7 +13,7 @@ from rich.text import Text
 from results.records.trial import Report, TrialRecord, TrialState
 from results.tracking import Ending
 from tuning.cli.formatting import duration, setting
-from tuning.cli.run.progress import SweepProgress
+from tuning.cli.progress import SweepProgress
 from tuning.cli.trials_table import TrialsTable, trials_table
 from tuning.controller.events import SessionStart, SweepEvents
 

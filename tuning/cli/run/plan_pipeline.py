@@ -1,4 +1,4 @@
-"""`tune plan` and `tune show` of a pipeline."""
+"""`tune plan` of a pipeline."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tuning.cli.formatting import duration, limits, make_console, number, print_lines
+from tuning.cli.formatting import duration, limits, make_console, print_lines
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
 
-    from results.models.stages import StageRecord
     from results.records.pipeline import PipelinePaths
     from search_spaces.pipeline.loading import LoadedPipeline
     from tuning.controller.resources.forecast import Forecast
@@ -48,7 +46,7 @@ def plan_pipeline(
     asking = console.status("asking Ray for the resources of the cluster")
     with asking, ray_cluster(address) as nodes:
         forecasts = _forecasts(pipeline, found, nodes)
-    table = _table("stage", "kind", "after", "state", "budget", "forecast")
+    table = stage_table("stage", "kind", "after", "state", "budget", "forecast")
     for name in pipeline.order:
         stage = pipeline.stages[name]
         sweep = pipeline.sweeps.get(name)
@@ -65,40 +63,8 @@ def plan_pipeline(
     print_lines(console, *_whole(pipeline, forecasts, done))
 
 
-def show_pipeline(paths: PipelinePaths, console: Console) -> None:
-    """Print the stages of a pipeline: which are complete, and what each put out."""
-    from results.models.stages import read_stages, stage_state
-    from results.models.winners import winners_by_later_stages
-    from results.sweep_folder.folder import pipeline_argument
-    from results.sweep_folder.lock import current_driver
-    from search_spaces.pipeline.graph import dependencies
-    from search_spaces.pipeline.loading import load_pipeline
-
-    pipeline, records = load_pipeline(paths.spec), read_stages(paths).stages
-    driver, chosen = current_driver(paths.lock), winners_by_later_stages(pipeline, paths)
-    table = _table("stage", "kind", "after", "state", "time", "put out")
-    for name in pipeline.order:
-        stage = pipeline.stages[name]
-        record = records.get(name)
-        table.add_row(
-            name,
-            stage.kind,
-            ", ".join(dependencies(name, pipeline.stages)) or "-",
-            stage_state(record, driven=driver is not None),
-            duration(record.seconds) if record else "-",
-            _put_out(record, chosen.get(name), getattr(stage, "choose_by", None)),
-        )
-    console.print(table)
-    done = sum(record.done for name, record in records.items() if name in pipeline.stages)
-    print_lines(console, f"{done} of {len(pipeline.stages)} stages complete")
-    if driver:
-        print_lines(console, f"driven by {driver}")
-    elif done < len(pipeline.stages):
-        print_lines(console, f"continue with: tune resume {pipeline_argument(paths)}")
-    print_lines(console, f"a stage's trials: tune show {paths.name}/STAGE")
-
-
-def _table(*columns: str) -> Table:
+def stage_table(*columns: str) -> Table:
+    """A table without rows, a line for each stage."""
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
@@ -143,10 +109,3 @@ def _whole(
     else:
         missing = ", ".join(name for name in left if name not in forecasts)
         yield f"forecast   none: no earlier run of this pipeline has trials of {missing}"
-
-
-def _put_out(record: StageRecord | None, winner: str | None, chosen_by: str | None) -> str:
-    """What a stage put out, and which of its models a later stage chose."""
-    result = record.result if record else {}
-    words = [f"{k} {number(v)}" for k, v in result.items() if not k.endswith("_hours")]
-    return ", ".join([*words, *([f"{winner} by {chosen_by}"] if winner else [])]) or "-"

@@ -13,7 +13,7 @@ from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage
 from tuning.cli.formatting import echo
 from tuning.cli.options import Soup, StorageDir, Trial, Trust, sweep_names
-from tuning.cli.results.model import ModelOptions
+from tuning.cli.use.model import ModelOptions
 
 if TYPE_CHECKING:
     from tuning.evaluation.text_model import TextModel

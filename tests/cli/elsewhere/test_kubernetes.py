@@ -13,7 +13,7 @@ import pytest
 
 from results.paths import SweepPaths
 from tests.cli.conftest import ROOT, Tune
-from tests.cli.submit.kube_api import KubeApi, kube_api
+from tests.cli.elsewhere.kube_api import KubeApi, kube_api
 from tuning.submit.jobs import own_note
 from tuning.submit.kubernetes import state_of
 

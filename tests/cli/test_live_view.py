@@ -10,7 +10,7 @@ from rich.console import Console
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord
 from tests.tuning.simulate import make_spec
-from tuning.cli.run.live_view import LiveView
+from tuning.cli.live_view import LiveView
 from tuning.controller.events import SessionStart
 
 

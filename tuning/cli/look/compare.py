@@ -9,8 +9,8 @@ import typer
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import make_console
+from tuning.cli.look.report import Html, write_page
 from tuning.cli.options import StorageDir, sweep_names, with_results
-from tuning.cli.results.report import Html, write_page
 
 
 def compare(

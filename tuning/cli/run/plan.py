@@ -42,11 +42,11 @@ def plan(
     Example: tune plan search_spaces/llm.yaml
     """
     from search_spaces.pipeline.loading import is_pipeline_file
-    from tuning.cli.plan.pipeline import plan_pipeline
+    from tuning.cli.run.plan_pipeline import plan_pipeline
     from tuning.cluster.connection import check_cluster_auth
 
     if simulate or workers is not None:
-        from tuning.cli.plan.simulation import simulate_file
+        from tuning.cli.run.simulation import simulate_file
 
         simulate_file(file, set_, workers, asked=simulate)
         return
@@ -65,7 +65,7 @@ def _plan_sweep(
     from results.storage.probe import check_storage
     from results.sweep_folder.folder import resolve_storage
     from search_spaces.loading.sweep_file import load_sweep
-    from tuning.cli.plan.space_table import rule_lines, space_table
+    from tuning.cli.run.space_table import rule_lines, space_table
     from tuning.cluster.connection import ray_cluster
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.preflight.relative_paths import file_notes
