@@ -52,6 +52,16 @@ def test_help_lists_all_commands_in_groups(tune: Tune) -> None:
     assert [name for names in shown.values() for name in names] == list(COMMANDS)
 
 
+def test_help_has_a_line_for_each_command_at_80_columns(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    output = tune("--help").out
+    described = output[output.index("╭─ Run") :]
+    assert len(re.findall(r"^│ ", described, re.MULTILINE)) == len(COMMANDS)
+    assert "<bool>" not in output + tune("best", "--help").out
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_help_has_an_example_that_parses(tune: Tune, name: str) -> None:
     output = " ".join(tune(name, "--help").out.split())

@@ -30,10 +30,11 @@ def backup(
     trust: Trust = False,
     storage: StorageDir = None,
 ) -> None:
-    """Back up a sweep: records, study, checkpoints, results, and notes on its runs in MLflow.
+    """Back up a sweep to a folder or to object storage.
 
-    Of a pipeline: its records and all its stages. It may run meanwhile. Only what changed since the
-    last backup is sent.
+    Saved are records, study, checkpoints, results, and notes on its runs in MLflow. Of a pipeline:
+    its records and all its stages. It may run meanwhile. Only what changed since the last backup is
+    sent.
 
     Example: tune backup llm s3://bucket/backups
     """
@@ -75,7 +76,7 @@ def restore(
     trust: Trust = False,
     storage: StorageDir = None,
 ) -> None:
-    """Restore a sweep from a backup: its folder, and its runs in MLflow. Then resume it.
+    """Restore a sweep and its runs in MLflow from a backup.
 
     Of a pipeline: its folder; tune sync sends its runs.
 

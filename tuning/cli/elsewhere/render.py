@@ -39,9 +39,10 @@ def render(
     set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
     storage: StorageDir = None,
 ) -> None:
-    """Write files that run the sweep of a file on Kubernetes (kubectl apply -k DIR) or SkyPilot.
+    """Write files that run a sweep on Kubernetes or SkyPilot.
 
-    The file says in `cluster` which machines there are. Overlays are kustomize components.
+    The file says in `cluster` which machines there are. Overlays are kustomize components, which
+    kubectl apply -k DIR puts together.
 
     Example: tune render k8s search_spaces/llm.yaml k8s --with queue --with spot
     """

@@ -7,13 +7,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from search_spaces.errors import UserError, suggest
 from tuning.cli.formatting import echo, make_console
-from tuning.cli.options import File, Set, StorageDir, Sweep
+from tuning.cli.json_output import print_json
+from tuning.cli.options import File, Json, Set, StorageDir, Sweep
 
 if TYPE_CHECKING:
     from results.paths import Storage, SweepPaths
@@ -46,11 +47,11 @@ def submit(
     ] = None,
     storage: StorageDir = None,
 ) -> None:
-    """Queue the sweep or pipeline of a file elsewhere; it continues by itself after a preemption.
+    """Queue a file's sweep in Slurm, Kubernetes or a Ray cluster.
 
-    The file says in `cluster` which machines the job gets; a Ray cluster has its own. All of them
-    see the sweep's folder; in Kubernetes it is on their volume. The same command continues a sweep
-    that was cancelled.
+    It continues by itself after a preemption. The file says in `cluster` which machines the job
+    gets; a Ray cluster has its own. All of them see the sweep's folder; in Kubernetes it is on
+    their volume. The same command continues a sweep that was cancelled.
 
     Example: tune submit search_spaces/llm.yaml --to slurm --with partition=low --with time=8:00:00
     """
@@ -137,39 +138,52 @@ class _Pipeline:
         return SweepPaths(paths.root), begun
 
 
-def queue(storage: StorageDir = None) -> None:
-    """List the sweeps that were submitted, with the states of their jobs.
+def queue(storage: StorageDir = None, json_: Json = False) -> None:
+    """List the submitted sweeps with the states of their jobs.
 
     Example: tune queue
     """
     from rich.table import Table
 
     from results.sweep_folder.folder import resolve_storage
+
+    root = resolve_storage(storage)
+    jobs, problems = _jobs(root)
+    if json_:
+        return print_json({"storage": root.root, "jobs": jobs, "problems": problems})
+    if jobs:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in ("id", "engine", "state", "sweep", "sweep's state", "submitted"):
+            table.add_column(column, overflow="fold")
+        for job in jobs:
+            date = time.strftime("%Y-%m-%d %H:%M", time.localtime(job["submitted"]))
+            table.add_row(*list(job.values())[:-1], date)
+        make_console().print(table)
+    elif not problems:
+        echo(f"no sweep in {root.root} was submitted; do that with: tune submit FILE")
+    for problem in problems:
+        echo(problem, err=True)
+
+
+def _jobs(root: Storage) -> tuple[list[dict[str, Any]], list[str]]:
+    """The jobs of a storage, and what could not be read or asked, each once."""
     from tuning.submit.jobs import own_note
 
-    table, problems = Table(box=None, pad_edge=False, header_style="bold"), list[str]()
-    for column in ("id", "engine", "state", "sweep", "sweep's state", "submitted"):
-        table.add_column(column, overflow="fold")
-    root = resolve_storage(storage)
+    jobs, problems = list[dict[str, Any]](), dict[str, None]()
     for name, paths in _submitted(root):
         try:
             note = own_note(paths)
         except UserError as e:
-            problems.append(e.problems[0])
+            problems[e.problems[0]] = None
             continue
         try:
             state = note.asked.state(note.id).words
         except UserError as e:
             state = "unknown"
-            problems.append(e.problems[0])
-        date = time.strftime("%Y-%m-%d %H:%M", time.localtime(note.submitted))
-        table.add_row(note.id, note.engine, state, name, _progress(note, paths), date)
-    if table.row_count:
-        make_console().print(table)
-    elif not problems:
-        echo(f"no sweep in {root.root} was submitted; do that with: tune submit FILE")
-    for problem in dict.fromkeys(problems):
-        echo(problem, err=True)
+            problems[e.problems[0]] = None
+        job: dict[str, Any] = {"id": note.id, "engine": note.engine, "state": state, "sweep": name}
+        jobs.append({**job, "progress": _progress(note, paths), "submitted": note.submitted})
+    return jobs, list(problems)
 
 
 def _submitted(root: Storage) -> Iterator[tuple[str, SweepPaths]]:
@@ -200,7 +214,9 @@ def _progress(note: Note, paths: SweepPaths) -> str:
 
 
 def cancel(sweep: Sweep, storage: StorageDir = None) -> None:
-    """End the job of a submitted sweep: trials save checkpoints, tune submit continues them.
+    """End the job of a submitted sweep; tune submit continues it.
+
+    Its trials save checkpoints.
 
     Example: tune cancel llm
     """

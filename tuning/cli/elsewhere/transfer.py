@@ -19,7 +19,7 @@ DELIVERY_TIMEOUT_S = 600.0
 
 
 def sync(sweep: Sweep, trust: Trust = False, storage: StorageDir = None) -> None:
-    """Send to MLflow the data that it did not receive while the sweep ran; nothing is sent twice.
+    """Send to MLflow what it did not receive; nothing twice.
 
     Of a pipeline: all its stages, and what each began with.
 
@@ -80,7 +80,9 @@ def fetch(
     trust: Trust = False,
     storage: StorageDir = None,
 ) -> None:
-    """Download the newest checkpoint of each trial from the sweep's mirror (checkpoint.mirror).
+    """Download the newest checkpoints from a sweep's mirror.
+
+    The mirror is that of checkpoint.mirror.
 
     Example: tune fetch llm t0012
     """

@@ -32,7 +32,7 @@ def up(
         typer.Option("--jobs", help="Keep a Ray cluster for tune submit --to ray instead."),
     ] = False,
 ) -> None:
-    """Keep a driver, its Ray cluster and workers ready: the next tune run reports at once.
+    """Keep Ray and workers ready, so that tune run begins at once.
 
     It runs commands of the same folder and environment. After an edit of code it starts again.
     With --jobs, a cluster of this machine takes sweeps of tune submit --to ray, until tune down.
@@ -97,7 +97,9 @@ def _down_for_jobs() -> bool:
 
 
 def down() -> None:
-    """End what tune up keeps ready, and free its memory; a command that runs goes on.
+    """End what tune up keeps ready, and free its memory.
+
+    A command that runs goes on.
 
     Example: tune down
     """

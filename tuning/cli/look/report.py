@@ -11,7 +11,8 @@ import typer
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo
-from tuning.cli.options import StorageDir, Sweep
+from tuning.cli.json_output import print_json
+from tuning.cli.options import Json, StorageDir, Sweep
 
 if TYPE_CHECKING:
     from results.paths import SweepPaths
@@ -26,6 +27,7 @@ Html = Annotated[
 def report(
     sweep: Sweep,
     html: Html = None,
+    json_: Json = False,
     accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
@@ -41,23 +43,27 @@ def report(
     from tuning.pipelines.folder import find_pipeline
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
-        return _report_pipeline(pipeline, html, accept_damage)
-    paths = intact(SweepFolder.open(sweep, storage, writes=html is None).paths, accept_damage)
-    _report_sweep(paths, html or paths.report)
+        pages = _report_pipeline(pipeline, html, accept_damage)
+    else:
+        paths = intact(SweepFolder.open(sweep, storage, writes=html is None).paths, accept_damage)
+        pages = [_report_sweep(paths, html or paths.report)]
+    if json_:
+        return print_json({"pages": pages})
+    print_pages(*pages)
 
 
-def _report_sweep(paths: SweepPaths, target: Path) -> None:
+def _report_sweep(paths: SweepPaths, target: Path) -> Path:
     from results.report.sweep_data import read_sweep_data
     from results.report.sweep_page import write_report
     from tuning.search.importance import with_importances
     from tuning.watch.sweep_metadata import with_search
 
     data = with_importances(with_search(read_sweep_data(paths), paths))
-    write_page(target, lambda target: write_report(data, target))
+    return write_page(target, lambda target: write_report(data, target))
 
 
-def _report_pipeline(paths: PipelinePaths, html: Path | None, accept_damage: bool) -> None:
-    """Write the pages of its train stages, and the page that links to them."""
+def _report_pipeline(paths: PipelinePaths, html: Path | None, accept_damage: bool) -> list[Path]:
+    """Write the pages of its train stages, and at last the page that links to them."""
     from results.report.pipeline_data import read_pipeline_data
     from results.report.pipeline_page import write_pipeline_report
     from results.storage.links import refuse_outside_links
@@ -66,15 +72,15 @@ def _report_pipeline(paths: PipelinePaths, html: Path | None, accept_damage: boo
 
     refuse_outside_links(paths.root)
     pipeline = load_pipeline(paths.spec)
-    for name in pipeline.sweeps:
-        if (sweep := paths.sweep(name)).is_sweep:
-            _report_sweep(intact(sweep, accept_damage), sweep.report)
+    begun = [sweep for name in pipeline.sweeps if (sweep := paths.sweep(name)).is_sweep]
+    pages = [_report_sweep(intact(sweep, accept_damage), sweep.report) for sweep in begun]
     data = read_pipeline_data(paths, driven=bool(current_driver(paths.lock)))
-    write_page(html or paths.report, lambda target: write_pipeline_report(data, target))
+    target = html or paths.report
+    return [*pages, write_page(target, lambda target: write_pipeline_report(data, target))]
 
 
-def write_page(target: Path, write: Callable[[Path], None]) -> None:
-    """Write a page and print its path.
+def write_page(target: Path, write: Callable[[Path], None]) -> Path:
+    """Write a page; returns its absolute path.
 
     Raises:
         UserError: the file cannot be written.
@@ -83,4 +89,10 @@ def write_page(target: Path, write: Callable[[Path], None]) -> None:
         write(target.absolute())
     except OSError as e:
         raise UserError(f"{target}: cannot be written ({e.strerror})") from e
-    echo(f"page {target.absolute()}")
+    return target.absolute()
+
+
+def print_pages(*pages: Path) -> None:
+    """Say where pages are."""
+    for page in pages:
+        echo(f"page {page}")

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from search_spaces.errors import UserError
 from tuning.cli.formatting import duration, limits, make_console, print_lines, size
-from tuning.cli.options import Address, File, Insecure, Set, StorageDir
+from tuning.cli.json_output import print_json
+from tuning.cli.options import Address, File, Insecure, Json, Set, StorageDir
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from results.paths import Storage
     from search_spaces.spec.sweep import SweepSpec
+    from tuning.controller.resources.forecast import Forecast
     from tuning.controller.resources.placement import Node, Placement
 
 _MOST_LAYOUTS = 16
@@ -36,8 +42,9 @@ def plan(
         int | None,
         typer.Option(min=1, help="With --simulate: ranks of a trial; default: those of the file."),
     ] = None,
+    json_: Json = False,
 ) -> None:
-    """Check a sweep or pipeline file and estimate what it needs, without training.
+    """Check a file and estimate what it needs, without training.
 
     Example: tune plan search_spaces/llm.yaml
     """
@@ -48,29 +55,37 @@ def plan(
     if simulate or workers is not None:
         from tuning.cli.run.simulation import simulate_file
 
+        if json_:
+            raise UserError("--json: does not go with --simulate; leave one out")
         simulate_file(file, set_, workers, asked=simulate)
         return
     check_cluster_auth(address, insecure)
     if is_pipeline_file(file):
-        plan_pipeline(file, set_, storage, address)
+        plan_pipeline(file, set_, storage, address, as_json=json_)
     else:
-        _plan_sweep(file, set_, storage, address, samples)
+        facts = _plan_sweep(file, set_, storage, address, samples, quiet=json_)
+        if json_:
+            print_json(facts)
 
 
 def _plan_sweep(
-    file: Path, overrides: list[str], storage: str | None, address: str | None, samples: int
-) -> None:
+    file: Path,
+    overrides: list[str],
+    storage: str | None,
+    address: str | None,
+    samples: int,
+    *,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Print the plan of a sweep, unless `quiet`; returns it as data."""
     from rich.text import Text
 
     from results.storage.probe import check_storage
     from results.sweep_folder.folder import resolve_storage
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.cli.run.space_table import rule_lines, space_table
-    from tuning.cluster.connection import ray_cluster
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.preflight.relative_paths import file_notes
-    from tuning.controller.resources.budget import check_gpu_budget
-    from tuning.controller.resources.placement import compute_placement
 
     loaded = load_sweep(file, overrides)
     spec = loaded.spec
@@ -80,17 +95,59 @@ def _plan_sweep(
     notes = [*file_notes(loaded), *rule_lines(spec), *_transfer_lines(spec, storage)]
     objectives = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
     title = Text.assemble((spec.name, "bold"), f": {spec.trainable}, {objectives}")
-    (console := make_console()).print(title, soft_wrap=True)
+    console = make_console()
+    console.quiet = quiet
+    console.print(title, soft_wrap=True)
     console.print(space_table(spec, sampled[:samples]))
     print_lines(console, *notes)
+    facts = _plan_resources(spec, sampled, folders, address, console)
+    return {**facts, "samples": sampled[:samples], "lines": [*notes, *facts["lines"]]}
+
+
+def _plan_resources(
+    spec: SweepSpec,
+    sampled: list[dict[str, Any]],
+    folders: Storage,
+    address: str | None,
+    console: Console,
+) -> dict[str, Any]:
+    """Print and return what a sweep needs, of what the cluster has."""
+    from tuning.cluster.connection import ray_cluster
+    from tuning.controller.resources.budget import check_gpu_budget
+    from tuning.controller.resources.placement import compute_placement
+
     status = "asking Ray for the resources of the cluster"
     with console.status(status), ray_cluster(address) as nodes:
         placement = compute_placement(spec.resources, nodes)
-    print_lines(console, *_placement_lines(spec, placement, nodes))
-    print_lines(console, *layout_lines(spec, sampled, folders.root, placement.worker_slots))
+    lines = list(_placement_lines(spec, placement, nodes))
+    lines += layout_lines(spec, sampled, folders.root, placement.worker_slots)
+    print_lines(console, *lines)
     check_gpu_budget(spec.budget, placement)
-    forecast = _forecast(spec, folders, placement.concurrency)
-    print_lines(console, *cost_lines(spec, sampled, folders.root), forecast)
+    forecast, source = _forecast(spec, folders, placement.concurrency)
+    costs = [*cost_lines(spec, sampled, folders.root), source]
+    print_lines(console, *costs)
+    return {**_facts(spec, sampled, placement, forecast), "lines": [*lines, *costs]}
+
+
+def _facts(
+    spec: SweepSpec, sampled: list[dict[str, Any]], placement: Placement, forecast: Forecast | None
+) -> dict[str, Any]:
+    from tuning.controller.preflight.samples import largest_checkpoint
+    from tuning.search.auto import choose_scheduler, choose_searcher
+
+    needed = placement.allocation(spec.resources.max_workers)
+    return {
+        "sweep": spec.name,
+        "trainable": spec.trainable,
+        "objectives": {o.metric: o.mode for o in spec.objectives},
+        "trial": {"workers": needed.workers, "cpus": needed.cpus, "gpus": needed.gpus},
+        "at_once": placement.concurrency,
+        "searcher": choose_searcher(spec).name,
+        "scheduler": choose_scheduler(spec).name,
+        "budget": spec.budget.model_dump(mode="json", exclude_none=True),
+        "checkpoint_bytes": largest_checkpoint(spec, sampled),
+        "forecast": asdict(forecast) if forecast else None,
+    }
 
 
 def _placement_lines(spec: SweepSpec, placement: Placement, nodes: list[Node]) -> Iterator[str]:
@@ -210,16 +267,16 @@ def _repeat_lines(spec: SweepSpec) -> list[str]:
     return [f"           the space has {len(found)} configuration{plural}: then they are repeated"]
 
 
-def _forecast(spec: SweepSpec, storage: Storage, at_once: int) -> str:
-    """Time and cost of the sweep, estimated from an earlier sweep of the same file."""
+def _forecast(spec: SweepSpec, storage: Storage, at_once: int) -> tuple[Forecast | None, str]:
+    """What the sweep may take, and in words, estimated from an earlier sweep of the file."""
     from tuning.controller.resources.forecast import earlier_trial_cost, forecast
 
     found = earlier_trial_cost(storage, spec)
     left = forecast(spec.budget, [], found[1], at_once, prices=spec.prices) if found else None
     if found is None or left is None:
-        return "forecast   none: no earlier sweep of this file has a trial that ended"
+        return None, "forecast   none: no earlier sweep of this file has a trial that ended"
     name, each = found
     trials = f"{each.trials} trial{'s' * (each.trials != 1)} of {name}"
     lost = f", where {each.wasted:.0%} of the cost was stopped, failed or preempted"
     source = trials + lost * bool(each.wasted)
-    return f"forecast   about {duration(left.seconds)} and {left.cost} (from {source})"
+    return left, f"forecast   about {duration(left.seconds)} and {left.cost} (from {source})"

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tuning.cli.formatting import duration, limits, make_console, print_lines
+from tuning.cli.json_output import print_json
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -17,7 +19,12 @@ if TYPE_CHECKING:
 
 
 def plan_pipeline(
-    file: Path, overrides: Sequence[str], storage: str | None, address: str | None
+    file: Path,
+    overrides: Sequence[str],
+    storage: str | None,
+    address: str | None,
+    *,
+    as_json: bool = False,
 ) -> None:
     """Print the stages of a pipeline file, what each needs, and what the whole may take."""
     from rich.text import Text
@@ -43,9 +50,12 @@ def plan_pipeline(
             if (name, key) in known or found.earlier(name, key).name in records.earlier
         }
     console = make_console()
+    console.quiet = as_json
     asking = console.status("asking Ray for the resources of the cluster")
     with asking, ray_cluster(address) as nodes:
         forecasts = _forecasts(pipeline, found, nodes)
+    if as_json:
+        return print_json(_facts(pipeline, forecasts, done))
     table = stage_table("stage", "kind", "after", "state", "budget", "forecast")
     for name in pipeline.order:
         stage = pipeline.stages[name]
@@ -61,6 +71,25 @@ def plan_pipeline(
     console.print(Text.assemble((pipeline.name, "bold"), f": {len(pipeline.stages)} stages"))
     console.print(table)
     print_lines(console, *_whole(pipeline, forecasts, done))
+
+
+def _facts(
+    pipeline: LoadedPipeline, forecasts: Mapping[str, Forecast], done: set[str]
+) -> dict[str, Any]:
+    from search_spaces.pipeline.graph import dependencies
+
+    stages = [
+        {
+            "name": name,
+            "kind": pipeline.stages[name].kind,
+            "after": list(dependencies(name, pipeline.stages)),
+            "complete": name in done,
+            "trials": pipeline.sweeps[name].spec.budget.trials if name in pipeline.sweeps else None,
+            "forecast": asdict(forecasts[name]) if name in forecasts else None,
+        }
+        for name in pipeline.order
+    ]
+    return {"pipeline": pipeline.name, "stages": stages}
 
 
 def stage_table(*columns: str) -> Table:

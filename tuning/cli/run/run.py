@@ -51,7 +51,7 @@ def run(
     begin: Begin = None,
     until: Until = None,
 ) -> None:
-    """Run the sweep of a file, from its search space to a winner; or the stages of a pipeline.
+    """Run the sweep or pipeline of a file to its winner.
 
     A stage of a pipeline that is complete, and has not changed since, is not run again. With
     --or-resume the same command begins a sweep, continues it, and does nothing once it is complete.
@@ -153,7 +153,7 @@ def resume(
     begin: Begin = None,
     until: Until = None,
 ) -> None:
-    """Continue a sweep: unfinished trials continue from their newest checkpoint.
+    """Continue a sweep from the newest checkpoints of its trials.
 
     A finished sweep continues with a larger budget. --set changes other keys of it permanently. A
     mirrored sweep (checkpoint.mirror) continues anywhere: tune resume s3://bucket/prefix/llm

@@ -43,10 +43,11 @@ def trial(
         Literal["auto", "cpu"], typer.Option("--device", help="auto takes a GPU if there is one.")
     ] = "auto",
 ) -> None:
-    """Train one configuration in this process, without Ray, for debugging and profiling.
+    """Train one configuration in this process, for debugging.
 
-    Parameters without a --set are sampled from the space with the file's seed. With --workers, or
-    under torchrun, ranks train together. The exit code is 1 if no report has a value of the metric.
+    It needs no Ray. Parameters without a --set are sampled from the space with the file's seed.
+    With --workers, or under torchrun, ranks train together. The exit code is 1 if no report has a
+    value of the metric.
 
     Example: tune trial search_spaces/llm.yaml --set space.learning_rate=3e-3
     """

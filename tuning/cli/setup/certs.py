@@ -23,7 +23,7 @@ def certs(
     ] = [],  # noqa: B006 - typer reads the default, it is never changed
     days: Annotated[int, typer.Option(min=1, max=3650, help="How long they are valid.")] = 365,
 ) -> None:
-    """Make certificates, with which the machines of a Ray cluster encrypt what they send.
+    """Make certificates, so that a Ray cluster encrypts its traffic.
 
     Machines that come later are signed by the authority that DIR has already.
 

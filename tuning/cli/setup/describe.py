@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import inspect
-import json
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tuning.cli.formatting import echo, make_console, print_lines, setting
+from tuning.cli.json_output import print_json
 from tuning.cli.options import Json
 
 if TYPE_CHECKING:
@@ -27,7 +27,9 @@ def describe(
     ],
     json_: Json = False,
 ) -> None:
-    """Describe a trainable: every hyperparameter with its rule, default, unit and meaning.
+    """Describe the hyperparameters of a trainable.
+
+    Of each its rule, default, unit and meaning.
 
     Example: tune describe causal_lm
     """
@@ -39,8 +41,7 @@ def describe(
     found = resolve(trainable)
     rows = hyperparameters(found)
     if json_:
-        echo(json.dumps({"trainable": trainable, "hyperparameters": rows}, indent=2))
-        return
+        return print_json({"trainable": trainable, "hyperparameters": rows})
     console = make_console()
     print_lines(console, *_facts(found))
     table = Table(box=None, pad_edge=False, header_style="bold")

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tuning.cli.formatting import echo, make_console, number, print_lines
+from tuning.cli.formatting import make_console, number, print_lines
+from tuning.cli.json_output import print_json
 from tuning.cli.options import Address, Insecure, Json, Set, StorageDir
 
 if TYPE_CHECKING:
@@ -32,10 +32,10 @@ def doctor(
     insecure: Insecure = False,
     json_: Json = False,
 ) -> None:
-    """Rehearse a sweep with real workers: network, storage, data, model, checkpoints, tracking.
+    """Rehearse a sweep with real workers, before it costs money.
 
-    The environment goes before FILE: MODEL_NAME, PARQUET_PATH, DATA_DIR, CHECKPOINT_DIR, ...
-    Exit code 1: a sweep would fail.
+    It looks at network, storage, data, model, checkpoints and tracking. The environment goes before
+    FILE: MODEL_NAME, PARQUET_PATH, DATA_DIR, CHECKPOINT_DIR, ... Exit code 1: a sweep would fail.
 
     Example: tune doctor search_spaces/llm.yaml --workers 4
     """
@@ -55,7 +55,7 @@ def doctor(
     with console.status("starting Ray") as status:
         found = diagnose(loaded, root, address, workers, seconds, status.update)
     if json_:
-        echo(json.dumps(found.record, indent=2))
+        print_json(found.record)
     else:
         _print(console, found)
     if not found.record["fine"]:

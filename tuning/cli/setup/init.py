@@ -23,10 +23,11 @@ def init(
         Path | None, typer.Option("--output", "-o", help="Write the file here; default: print it.")
     ] = None,
 ) -> None:
-    """Write a sweep file like a file of another program; comments name what it lacks.
+    """Write a sweep file like a file of another program.
 
-    What could not be read is "?", which has to be filled in. A script is not executed. An Optuna
-    objective is called a few times, each time until its first report, to see what it asks for.
+    Comments name what it lacks. What could not be read is "?", which has to be filled in. A script
+    is not executed. An Optuna objective is called a few times, each time until its first report, to
+    see what it asks for.
 
     Example: tune init --like wandb.yaml -o sweep.yaml
     """

@@ -49,7 +49,9 @@ def monitor(
     ] = "127.0.0.1:9093",
     storage: StorageDir = None,
 ) -> None:
-    """Write Prometheus' configuration, alert rules, an Alertmanager example, a Grafana dashboard.
+    """Write files for Prometheus, Alertmanager and Grafana.
+
+    They are a configuration, alert rules, an example of routes, and a dashboard.
 
     Example: tune monitor monitoring --temperature 80 --webhook https://example.org/hook
     """

@@ -11,13 +11,15 @@ import typer
 
 from search_spaces.errors import UserError
 from tuning.cli.formatting import echo, number
-from tuning.cli.options import File, Set, StorageDir
+from tuning.cli.json_output import print_json
+from tuning.cli.options import File, Json, Set, StorageDir
 
 if TYPE_CHECKING:
     from search_spaces.layout import Layout
     from search_spaces.spec.sweep import SweepSpec
     from tuning.controller.resources.layouts import Choice
     from tuning.evaluation.probe import Measured
+    from tuning.evaluation.retrain import PrintLine
 
 
 def probe(
@@ -27,12 +29,14 @@ def probe(
     timeout: Annotated[
         float, typer.Option(min=1, help="Longest time of one layout (seconds).")
     ] = 600.0,
+    json_: Json = False,
     storage: StorageDir = None,
 ) -> None:
-    """Train some steps on each layout that fits, on this machine, and record the fastest.
+    """Measure the layouts that fit, and record the fastest.
 
-    It takes the configuration that needs most memory; --set gives another one. Trials of its shape
-    in this storage take the fastest layout with resources.layout: auto.
+    Some steps are trained on each layout, on this machine. It takes the configuration that needs
+    most memory; --set gives another one. Trials of its shape in this storage take the fastest
+    layout with resources.layout: auto.
 
     Example: tune probe search_spaces/llm.yaml --set resources.memory_per_worker=4
     """
@@ -52,25 +56,37 @@ def probe(
     assert memory is not None, "preflight has refused it"
     params, choice = largest_choice(spec, sampled, memory)
     root = resolve_storage(storage or spec.storage).root
-    echo(f"{spec.name}: {' '.join(f'{k}={number(v)}' for k, v in params.items())}")
-    if not _measure(spec, dict(params), choice, root, steps, timeout):
+    say: PrintLine = (lambda line: None) if json_ else echo
+    say(f"{spec.name}: {' '.join(f'{k}={number(v)}' for k, v in params.items())}")
+    measured = _measure(spec, dict(params), choice, root, steps, timeout, say)
+    if json_:
+        print_json({"sweep": spec.name, "params": params, "layouts": [_facts(m) for m in measured]})
+    if all(m.problem for m in measured):
         raise typer.Exit(1)
 
 
 def _measure(
-    spec: SweepSpec, params: dict[str, Any], choice: Choice, root: Path, steps: int, limit: float
-) -> bool:
-    """Print and record what each layout needs; False if none runs."""
+    spec: SweepSpec,
+    params: dict[str, Any],
+    choice: Choice,
+    root: Path,
+    steps: int,
+    limit: float,
+    say: PrintLine,
+) -> list[Measured]:
+    """Print and record what each layout needs."""
     from results.paths import Storage
     from tuning.controller.resources.layouts import Probes
     from tuning.evaluation.probe import measure_layout
 
     folder = Path(tempfile.mkdtemp(prefix="tune-probe-"))
     rates: dict[Layout, float] = {}
+    found = []
     cache = Storage(root).cache
     for estimate in choice.fitting:
         measured = measure_layout(spec, params, estimate, folder, cache, steps, limit)
-        echo(_line(measured))
+        found.append(measured)
+        say(_line(measured))
         if not measured.problem:
             rates[estimate.layout] = measured.steps_per_second
     if len(rates) == len(choice.fitting):  # else a message names a log in the folder
@@ -80,9 +96,19 @@ def _measure(
         Probes(root).record(choice, workers, of_as_many)
     if rates:
         layout = max(rates, key=lambda one: rates[one]).as_written()
-        echo(f"fastest    {layout}, which trials of this shape take with resources.layout: auto")
-        echo(f'           for all trials: --set "resources.layout={layout}"')
-    return bool(rates)
+        say(f"fastest    {layout}, which trials of this shape take with resources.layout: auto")
+        say(f'           for all trials: --set "resources.layout={layout}"')
+    return found
+
+
+def _facts(one: Measured) -> dict[str, Any]:
+    return {
+        "layout": one.estimate.layout.as_written(),
+        "steps_per_second": None if one.problem else one.steps_per_second,
+        "bytes": None if one.problem else one.peak,
+        "estimated_bytes": one.estimate.memory.peak,
+        "problem": one.problem or None,
+    }
 
 
 def _line(one: Measured) -> str:

@@ -100,7 +100,9 @@ def average(
     accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
-    """Average models into a soup, and compare it with the best of them on unseen data.
+    """Average models into a soup, and compare it with the best.
+
+    They are compared on data that the search did not see.
 
     Example: tune average llm --top 5
     """

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +10,7 @@ import typer
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo, number, setting
+from tuning.cli.json_output import print_json
 from tuning.cli.options import (
     Address,
     Json,
@@ -66,11 +66,12 @@ def best(
     accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
-    """Print the winner of a sweep: its configuration, value and newest checkpoint, and why it won.
+    """Print the winner of a sweep, and why it won.
 
-    The lowest of many noisy numbers is biased. --confirm trains the best trials again under fresh
-    seeds and evaluates them on a split that the search did not use. The winner of that comparison
-    is from then on the winner of the sweep, also for tune average and tune export.
+    With its configuration, value and newest checkpoint. The lowest of many noisy numbers is biased.
+    --confirm trains the best trials again under fresh seeds and evaluates them on a split that the
+    search did not use. The winner of that comparison is from then on the winner of the sweep, also
+    for tune average and tune export.
 
     Example: tune best llm --confirm 3 --seeds 3
     """
@@ -99,7 +100,7 @@ def best(
     else:
         choice = select_winner(paths, spec)
     if json_:
-        echo(json.dumps(describe_winner(paths, spec, choice), indent=2))
+        print_json(describe_winner(paths, spec, choice))
     else:
         _print(paths, spec, choice)
 

@@ -52,7 +52,9 @@ def export(
     accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
-    """Export a model: for transformers, ONNX, torch.export, llama.cpp, or MLflow's registry.
+    """Export a model to transformers, ONNX, llama.cpp or MLflow.
+
+    Formats: transformers, ONNX, torch.export, llama.cpp, or MLflow's registry.
 
     Example: tune export llm --to hf,onnx
     """

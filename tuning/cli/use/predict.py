@@ -30,7 +30,7 @@ def predict(
     accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
-    """Run a model of the sweep on rows of data; prints one line of JSON per row.
+    """Run a model on rows of data; prints a line of JSON for each.
 
     Example: tune predict digits --input images.npy
     """

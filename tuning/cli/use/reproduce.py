@@ -19,10 +19,11 @@ def reproduce(
     accept_damage: AcceptDamage = False,
     storage: StorageDir = None,
 ) -> None:
-    """Run a trial again from its record, and check that its curve is bit-identical.
+    """Train a trial again, and check that its curve is the same.
 
-    It runs on as many workers as before, and without Ray unless it is a Ray Train loop. If the
-    curves differ, the exit code is 1, and differences in code, data, versions and hardware follow.
+    The curve is to be identical in every bit. It runs on as many workers as before, and without Ray
+    unless it is a Ray Train loop. If the curves differ, the exit code is 1, and differences in
+    code, data, versions and hardware follow.
 
     Example: tune reproduce llm t0003
     """
