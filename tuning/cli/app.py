@@ -29,6 +29,8 @@ GROUPS = {
         "add": "run.control",
         "stop": "run.control",
         "pause": "run.control",
+        "mv": "run.folders",
+        "delete": "run.folders",
     },
     "Look": {
         "ls": "look.ls",

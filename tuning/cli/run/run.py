@@ -75,7 +75,7 @@ def run(
             made = partial(create_pipeline, file, **asked)
             return run_detached(made, address, insecure, options=selection.arguments)
         begun = partial(run_pipeline, file, **asked, address=address, insecure=insecure)
-        return run_stages(begun, drive, selection)
+        return run_stages(begun, run_and_summarize, selection)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     if or_resume:
         name, found = _begun(file, set_, name, storage)
@@ -181,7 +181,7 @@ def resume(
         asks = trust or ask_for_trust
         begun = partial(resume_pipeline, pipeline, overrides=changed, trust=asks)
         begun = partial(begun, address=address, insecure=insecure)
-        return run_stages(begun, drive, selection)
+        return run_stages(begun, run_and_summarize, selection)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     set_ = with_metrics_port(set_, metrics_port)
     asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}
@@ -215,14 +215,14 @@ def _run_session(start: Callable[..., SweepController]) -> None:
 
     The exit code is 130 after an interrupt, 1 if no trial could run or none has a value.
     """
-    outcome = drive(start)
+    outcome = run_and_summarize(start)
     if outcome.interrupted:
         raise typer.Exit(1 if outcome.gave_up else 130)
     if not outcome.table.has_result:
         raise typer.Exit(1)
 
 
-def drive(start: Callable[..., SweepController]) -> SweepController:
+def run_and_summarize(start: Callable[..., SweepController]) -> SweepController:
     """Run a session, show it, and print its summary."""
     from tuning.cli.live_view import make_view
     from tuning.cli.run.death_notice import DeathNotice
