@@ -55,8 +55,7 @@ def mv(
 ) -> None:
     """Rename a sweep; its runs in MLflow stay its own.
 
-    One that runs is refused. A finished or interrupted one may be moved to another storage with its
-    folder.
+    One that runs is refused. To another storage a sweep moves with its folder.
 
     Example: tune mv llm llm-small
     """
