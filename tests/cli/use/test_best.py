@@ -22,6 +22,7 @@ def test_best_prints_the_winner(tune: Tune) -> None:
     found = tune.best("mine")
     record = read_trial(paths.trial(found["trial"]))
     assert found == {
+        "version": 1,
         "sweep": "mine",
         "trial": record.id,
         "metric": "loss",
