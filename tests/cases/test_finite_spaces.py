@@ -9,7 +9,7 @@ import pytest
 
 from search_spaces.spec.search import SEARCHERS
 from tests.tuning.simulate import STEPS, make_spec, outcome, run_sweep, run_trials
-from tuning.cli.plan.plan import cost_lines
+from tuning.cli.run.plan import cost_lines
 from tuning.search.compatibility import list_configurations
 
 SPACE: dict[str, Any] = {

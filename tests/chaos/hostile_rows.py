@@ -15,7 +15,7 @@ WATCHDOG = "tests/tuning/sweep_dir/test_watchdog.py"
 LOCAL = "tests/ray/test_local_cluster.py"
 HOSTILE_CODE = "tests/ray/test_hostile_code.py"
 FAILING = "tests/tuning/controller/test_failure_policy.py"
-PLAN = "tests/cli/plan/test_plan.py"
+PLAN = "tests/cli/run/test_plan.py"
 FOREIGN, SECURITY = "tests/cli/test_foreign.py", "tests/cli/test_security.py"
 FOREIGN_COMMANDS = (
     *("resume", "average", "export", "generate", "predict", "reproduce", "best"),
@@ -188,7 +188,7 @@ HOSTILE_ROWS: dict[str, Row] = {
     "H4": row_of_tests(
         "no trial has a value: the exit code",
         "tests/cli/run/test_resume_amended.py::test_exit_code_is_1_if_no_trial_has_a_value",
-        "tests/cli/plan/test_trial.py::test_trial_without_a_value_of_the_metric_exits_with_1",
+        "tests/cli/run/test_trial.py::test_trial_without_a_value_of_the_metric_exits_with_1",
     ),
     # I. Small ones: dead drivers, read-only storage, large folders.
     "I1": row_of_tests(

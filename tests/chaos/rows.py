@@ -82,7 +82,7 @@ ROWS = {
         f"{FULL}::test_full_disk_keeps_the_older_checkpoint",
         f"{FULL}::test_sweep_resumes_after_a_full_disk",
         f"{FAILING}::test_full_disk_stops_the_sweep_and_loses_no_trial",
-        "tests/cli/plan/test_plan.py::test_plan_warns_if_the_disk_is_too_small",
+        "tests/cli/run/test_plan.py::test_plan_warns_if_the_disk_is_too_small",
     ),
     "10": row_of_tests(
         "MLflow down, slow, failing, locked",
@@ -92,7 +92,7 @@ ROWS = {
         "tests/results/tracking/test_server.py::test_delivery_continues_after_a_server_restart",
         f"{TRACKING}::test_delivery_retries_a_locked_database",
         f"{TRACKING}::test_delivery_after_a_killed_driver_is_complete_and_ends_all_runs",
-        "tests/cli/run/test_transfer.py::test_sync_delivers_once",
+        "tests/cli/elsewhere/test_transfer.py::test_sync_delivers_once",
     ),
     "11": row_of_tests(
         "storage that fails for a moment",

@@ -15,7 +15,7 @@ import typer.main
 from tests.cli.conftest import ROOT, Tune
 from tests.search_spaces.examples import BAD, BAD_FOLDER
 from tests.test_imports import COMMAND, assert_light
-from tuning.cli.app import make_app
+from tuning.cli.app import GROUPS, make_app
 
 COMMANDS = typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
 
@@ -45,15 +45,21 @@ def test_program_writes_everything_before_its_quick_end(tune: Tune) -> None:
     assert "lost: incomplete: t0001/reports.jsonl" in listed.stderr
 
 
-def test_help_lists_all_commands(tune: Tune) -> None:
-    named = (
-        "init run resume add stop pause submit queue cancel up down certs render describe plan "
-        "doctor probe trial ls show attach logs monitor best ui report compare reproduce sync "
-        "fetch backup restore average export generate predict schema"
-    )
-    assert list(COMMANDS) == named.split()
+def test_help_lists_all_commands_in_groups(tune: Tune) -> None:
+    panels = tune("--help").out.split("╭─ ")[2:]
+    shown = {p.partition(" ─")[0]: re.findall(r"^│ (\w+) ", p, re.MULTILINE) for p in panels}
+    assert shown == {group: list(commands) for group, commands in GROUPS.items()}
+    assert [name for names in shown.values() for name in names] == list(COMMANDS)
+
+
+def test_help_has_a_line_for_each_command_at_80_columns(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
     output = tune("--help").out
-    assert all(re.search(rf"^│ {name} ", output, re.MULTILINE) for name in COMMANDS)
+    described = output[output.index("╭─ Run") :]
+    assert len(re.findall(r"^│ ", described, re.MULTILINE)) == len(COMMANDS)
+    assert "<bool>" not in output + tune("best", "--help").out
 
 
 @pytest.mark.parametrize("name", COMMANDS)

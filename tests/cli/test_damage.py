@@ -22,7 +22,7 @@ from tuning.controller.sweep_dir.amend import amend_sweep
 
 COMMANDS = (
     ("show", "mine"),
-    ("best", "mine", "--json"),
+    ("best", "mine"),
     ("report", "mine"),
     ("average", "mine"),
     ("export", "mine"),

@@ -70,7 +70,7 @@ def test_secret_from_the_environment_is_accepted(monkeypatch: pytest.MonkeyPatch
 CRASH = """
 import os
 from tuning.cli.app import COMMANDS, main
-COMMANDS["crash"] = "__main__"
+COMMANDS["crash"] = ("Look", "__main__")
 def crash():
     raise RuntimeError(f"the key {os.environ['HF_TOKEN']} is of no use")
 main()

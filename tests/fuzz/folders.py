@@ -27,7 +27,7 @@ from trainables.job import TrialJob
 from trainables.runtime.provenance import library_versions
 from tuning.cli.look.ls import ls
 from tuning.cli.look.show import show
-from tuning.cli.results.best import best
+from tuning.cli.use.best import best
 from tuning.controller.commands import CommandHandler, send
 from tuning.controller.session import open_sweep
 

@@ -7,58 +7,77 @@ import gc
 import logging
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from importlib import import_module
 from types import TracebackType
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.exceptions import TyperException
 
 from search_spaces.errors import UserError, suggest
 from tuning.cli.formatting import echo, shown
 from tuning.cli.output import guarded_output
 
-COMMANDS = {
-    "init": "tuning.cli.run.init",
-    "run": "tuning.cli.run.run",
-    "resume": "tuning.cli.run.run",
-    "add": "tuning.cli.run.control",
-    "stop": "tuning.cli.run.control",
-    "pause": "tuning.cli.run.control",
-    "submit": "tuning.cli.submit.submit",
-    "queue": "tuning.cli.submit.submit",
-    "cancel": "tuning.cli.submit.submit",
-    "up": "tuning.cli.run.up",
-    "down": "tuning.cli.run.up",
-    "certs": "tuning.cli.run.certs",
-    "render": "tuning.cli.look.render",
-    "describe": "tuning.cli.plan.describe",
-    "plan": "tuning.cli.plan.plan",
-    "doctor": "tuning.cli.plan.doctor",
-    "probe": "tuning.cli.plan.probe",
-    "trial": "tuning.cli.plan.trial",
-    "ls": "tuning.cli.look.ls",
-    "show": "tuning.cli.look.show",
-    "attach": "tuning.cli.look.logs",
-    "logs": "tuning.cli.look.logs",
-    "monitor": "tuning.cli.look.render",
-    "best": "tuning.cli.results.best",
-    "ui": "tuning.cli.look.ui",
-    "report": "tuning.cli.results.report",
-    "compare": "tuning.cli.results.compare",
-    "reproduce": "tuning.cli.results.reproduce",
-    "sync": "tuning.cli.run.transfer",
-    "fetch": "tuning.cli.run.transfer",
-    "backup": "tuning.cli.run.backup",
-    "restore": "tuning.cli.run.backup",
-    "average": "tuning.cli.results.average",
-    "export": "tuning.cli.results.export",
-    "generate": "tuning.cli.results.generate",
-    "predict": "tuning.cli.results.predict",
-    "schema": "tuning.cli.plan.describe",
+GROUPS = {
+    "Run": {
+        "run": "run.run",
+        "resume": "run.run",
+        "plan": "run.plan",
+        "trial": "run.trial",
+        "add": "run.control",
+        "stop": "run.control",
+        "pause": "run.control",
+        "mv": "run.folders",
+        "delete": "run.folders",
+    },
+    "Look": {
+        "ls": "look.ls",
+        "show": "look.show",
+        "logs": "look.logs",
+        "attach": "look.logs",
+        "ui": "look.ui",
+        "report": "look.report",
+        "compare": "look.compare",
+    },
+    "Use": {
+        "best": "use.best",
+        "average": "use.average",
+        "export": "use.export",
+        "generate": "use.generate",
+        "predict": "use.predict",
+        "reproduce": "use.reproduce",
+    },
+    "Elsewhere": {
+        "submit": "elsewhere.submit",
+        "queue": "elsewhere.submit",
+        "cancel": "elsewhere.submit",
+        "render": "elsewhere.render",
+        "up": "elsewhere.up",
+        "down": "elsewhere.up",
+        "backup": "elsewhere.backup",
+        "restore": "elsewhere.backup",
+        "fetch": "elsewhere.transfer",
+        "sync": "elsewhere.transfer",
+    },
+    "Set up": {
+        "init": "setup.init",
+        "describe": "setup.describe",
+        "doctor": "setup.doctor",
+        "probe": "setup.probe",
+        "monitor": "setup.monitor",
+        "certs": "setup.certs",
+        "schema": "setup.describe",
+    },
 }
-"""The module of each command: it has a function of that name. `tune --help` keeps this order."""
-
+"""The groups of `tune --help`, in its order: of each command, the module with its function."""
+COMMANDS = {
+    name: (group, f"tuning.cli.{module}")
+    for group, commands in GROUPS.items()
+    for name, module in commands.items()
+}
+"""The group and the module of each command."""
 
 _READING = ("ls", "show")
 """Commands that start no thread or process, and leave nothing to do for the interpreter's end."""
@@ -88,10 +107,28 @@ def _options(
         _log_to_stderr(level.upper())
 
 
+def _without_flag_types(params: list[Any]) -> list[Any]:
+    for param in params:
+        if getattr(param, "is_flag", False):
+            param.metavar = ""  # the help would say <bool>
+    return params
+
+
+class _Command(TyperCommand):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
+
+
+class _Group(TyperGroup):
+    def get_params(self, ctx: Any) -> list[Any]:
+        return _without_flag_types(super().get_params(ctx))
+
+
 def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """The application with some of the commands: to build all takes a fifth of a second."""
     app = typer.Typer(
         name="tune",
+        cls=_Group,
         help="Hyperparameter sweeps over multi-GPU training: search, resume, compare, average, "
         "export.",
         epilog="Start with: tune run search_spaces/llm.yaml",
@@ -100,7 +137,8 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     )
     app.callback()(_options)
     for name in names:
-        app.command(name)(getattr(import_module(COMMANDS[name]), name))
+        group, module = COMMANDS[name]
+        app.command(name, cls=_Command, rich_help_panel=group)(getattr(import_module(module), name))
     return app
 
 
@@ -138,13 +176,12 @@ def program() -> None:
 
 
 def main(*, may_hand_over: bool = True) -> None:
-    """Run the command line. A `UserError` is printed one problem a line; the exit code is 2.
+    """Run the command line. Problems are printed as `_end` says; docs/commands.md has exit codes.
 
     Args:
         may_hand_over: whether the driver that `tune up` has prepared may run it.
     """
     from results.storage.atomic import ADVICE, storage_error
-    from search_spaces.redaction import redact
 
     gc.set_threshold(50_000)  # imports and records are many objects, and no cycles
     os.umask(0o077)  # only the user may read configurations, weights and logs
@@ -156,18 +193,33 @@ def main(*, may_hand_over: bool = True) -> None:
                 sys.exit(code)
         command = next((a for a in sys.argv[1:] if not a.startswith("-")), None)
         with guarded_output(command):
-            make_app([command] if command in COMMANDS else COMMANDS)(prog_name="tune")
+            app = make_app([command] if command in COMMANDS else COMMANDS)
+            code = app(prog_name="tune", standalone_mode="--json" not in sys.argv)
+        sys.exit(code)
+    except TyperException as e:  # with --json only: otherwise Typer prints it
+        _end(e.exit_code, [e.format_message()])
     except OSError as e:
         if e.errno not in ADVICE or (e.errno == errno.EACCES and not e.filename):  # not a file
             raise
-        sys.stderr.write(f"{shown(redact(str(storage_error(e))))}\n")
-        sys.exit(2)
+        _end(UserError.exit_code, [str(storage_error(e))])
     except UserError as e:
-        for problem in e.problems:
-            sys.stderr.write(f"{shown(redact(problem))}\n")
-        sys.exit(e.exit_code)
+        _end(e.exit_code, e.problems)
     finally:
         sys.excepthook = _print_traceback  # typer has set its own
+
+
+def _end(code: int, problems: Sequence[str]) -> NoReturn:
+    """End with problems on stderr: a line each, or with `--json` as one object."""
+    from search_spaces.redaction import redact
+
+    problems = [redact(problem) for problem in problems]
+    if "--json" in sys.argv:
+        from tuning.cli.json_output import error_json
+
+        problems = [error_json(problems)]
+    for problem in problems:
+        sys.stderr.write(f"{shown(problem)}\n")
+    sys.exit(code)
 
 
 def _print_traceback(

@@ -10,7 +10,7 @@ from typing import Any
 from results.records.trial import Report, TrialRecord
 from results.tracking import Ending
 from tuning.cli.formatting import make_console
-from tuning.cli.run.live_view import LiveView
+from tuning.cli.live_view import LiveView
 from tuning.controller.events import SessionStart, SweepEvents
 
 _INTERVAL_S, _WIDTH = 0.5, 120

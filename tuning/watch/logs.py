@@ -29,8 +29,8 @@ class LogTail:
     tail: int | None = None
     _positions: dict[Path, int] = field(default_factory=dict)
 
-    def lines(self, *, rest: bool = False) -> Iterator[tuple[str, str]]:
-        """The name of the trial and rank, and a line, for each new line of the newest attempts.
+    def lines(self, *, rest: bool = False) -> Iterator[tuple[str, int, str]]:
+        """The trial, the rank, and a line, for each new line of the newest attempts.
 
         Args:
             rest: also the last line of a file, if its end is missing.
@@ -40,7 +40,7 @@ class LogTail:
             for rank, log in files.rank_logs():
                 if self.rank in (None, rank):
                     for line in self._new_lines(log, rest):
-                        yield f"{trial_id} rank {rank}", line
+                        yield trial_id, rank, line
 
     def _new_lines(self, log: Path, rest: bool) -> Iterator[str]:
         start = 0 if self.tail is None else max(0, log.stat().st_size - self.tail)

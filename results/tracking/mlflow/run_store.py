@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,13 +14,16 @@ from results.storage.fencing import Fence
 from results.tracking.mlflow.client import (
     PARENT_TAG,
     PIPELINE_TAG,
+    SWEEP_TAG,
     connect,
     experiment_id,
+    explain_errors,
     mlflow_name,
     mlflow_value,
     search,
     shortened,
 )
+from results.tracking.mlflow.database import sqlite_file
 from results.tracking.tracker import PipelineFacts
 from search_spaces.redaction import redact, redacted
 
@@ -198,3 +201,24 @@ def _as_run(run: Run) -> StoredRun:
     found = StoredRun(run.info.run_id, set(data.metrics), set(data.params), dict(data.tags))
     found.running = run.info.status == "RUNNING"
     return found
+
+
+def delete_runs(uri: str, keys: Collection[str]) -> int:
+    """Delete the runs of sweeps and pipelines by their keys; MLflow keeps them as deleted ones.
+
+    Returns:
+        Number of runs.
+
+    Raises:
+        UserError: the tracker does not answer.
+    """
+    if (file := sqlite_file(uri)) is not None and not file.exists():
+        return 0
+    with explain_errors(uri):
+        client = connect(uri)
+        experiments = [e.experiment_id for e in client.search_experiments()]
+        tags = [(tag, key) for tag in (SWEEP_TAG, PIPELINE_TAG) for key in keys]
+        found = {run.info.run_id for tag in tags for run in search(client, experiments, *tag)}
+        for run in found:
+            client.delete_run(run)
+        return len(found)

@@ -21,7 +21,7 @@ from tests.trainables.local import make_worker
 from tests.tuning.call_costs import Cost, costs
 from tests.tuning.simulate import make_spec, new_sweep, next_job, open_run, train
 from trainables.job import TrialJob
-from tuning.cli.run.live_view import LineView
+from tuning.cli.live_view import LineView
 from tuning.controller.events import SessionStart
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController

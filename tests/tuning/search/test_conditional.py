@@ -18,7 +18,7 @@ from search_spaces.spec.search import SEARCHERS
 from search_spaces.spec.sweep import SweepSpec
 from tests.search_spaces.examples import DOMAINS
 from tests.tuning.simulate import make_spec, open_run, outcome, run_sweep, run_trials
-from tuning.cli.plan.space_table import computed, space_table
+from tuning.cli.run.space_table import computed, space_table
 from tuning.controller.preflight.samples import sample
 from tuning.search.optuna_space import OptunaSpace
 

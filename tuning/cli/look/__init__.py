@@ -1,1 +1,1 @@
-"""Commands that show the folders in the storage, while sweeps run and afterwards."""
+"""Commands that show sweeps, while they run and afterwards: the group "Look" of `tune --help`."""

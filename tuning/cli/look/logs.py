@@ -9,7 +9,8 @@ import typer
 
 from search_spaces.errors import UserError
 from tuning.cli.formatting import echo, make_console
-from tuning.cli.options import StorageDir, Sweep, TrialArgument
+from tuning.cli.json_output import print_json_line
+from tuning.cli.options import Json, StorageDir, Sweep, TrialArgument
 
 if TYPE_CHECKING:
     from tuning.watch.logs import LogTail
@@ -24,9 +25,12 @@ def logs(
     rank: Annotated[
         int | None, typer.Option(min=0, help="Only this rank; default: all ranks.")
     ] = None,
+    json_: Json = False,
     storage: StorageDir = None,
 ) -> None:
-    """Print what trials print, of their newest attempts; each line with trial and rank.
+    """Print what trials print, each line with trial and rank.
+
+    Of each trial its newest attempt.
 
     Example: tune logs llm t0003 --follow
     """
@@ -41,32 +45,37 @@ def logs(
     tail, printed = LogTail(paths, trial, rank), 0
     try:
         while follow and current_driver(paths.lock):
-            printed += _print(tail)
+            printed += _print(tail, json_)
             time.sleep(POLL_S)
-        printed += _print(tail, rest=True)
+        printed += _print(tail, json_, rest=True)
     except KeyboardInterrupt:
         return
     if not printed:
         echo(f"{trial or paths.name} has printed nothing", err=True)
 
 
-def _print(tail: LogTail, *, rest: bool = False) -> int:
+def _print(tail: LogTail, json_: bool, *, rest: bool = False) -> int:
     """Print the new lines; returns how many."""
     printed = 0
-    for name, line in tail.lines(rest=rest):
-        echo(f"{name} | {line}")
+    for trial, rank, line in tail.lines(rest=rest):
+        if json_:
+            print_json_line({"trial": trial, "rank": rank, "line": line})
+        else:
+            echo(f"{trial} rank {rank} | {line}")
         printed += 1
     return printed
 
 
 def attach(sweep: Sweep, storage: StorageDir = None) -> None:
-    """Watch a running sweep as tune run shows it; Ctrl-C ends the view, not the sweep.
+    """Watch a running sweep as tune run shows it.
+
+    Ctrl-C ends the view, not the sweep.
 
     Example: tune attach llm
     """
     from results.sweep_folder.folder import find_sweep, sweep_argument
     from results.sweep_folder.lock import current_driver
-    from tuning.cli.run.live_view import make_view
+    from tuning.cli.live_view import make_view
     from tuning.watch.follow import Follower
 
     paths = find_sweep(sweep, storage)

@@ -6,19 +6,19 @@ import gc
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from functools import partial
 from itertools import compress
-from typing import TYPE_CHECKING
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import DamagedRecordsError, UserError
 from tuning.cli.formatting import echo, make_console, number
-from tuning.cli.options import StorageDir
+from tuning.cli.json_output import print_json
+from tuning.cli.options import Json, StorageDir
 
 if TYPE_CHECKING:
-    from results.paths import SweepPaths
-    from results.records.integrity import Integrity
+    from results.analysis.cost import Cost
+    from results.paths import Storage, SweepPaths
     from results.records.pipeline import PipelinePaths
     from results.records.reports import Report
     from results.records.trial import TrialRecord
@@ -27,48 +27,83 @@ if TYPE_CHECKING:
 _TITLES = ("sweep", "state", "trials", "best", "metric", "trainable", "started", "by", "hours")
 
 
-def ls(storage: StorageDir = None) -> None:
-    """List the sweeps of a storage, and of its pipelines: stories/sft.
+def ls(storage: StorageDir = None, json_: Json = False) -> None:
+    """List the sweeps of a storage, and the stages of pipelines.
 
     In a storage of several people, with those who began them.
 
     Example: tune ls
     """
-    from rich.table import Table
-    from rich.text import Text
-
     from results.records.pipeline import pipelines_in
-    from results.storage.sharing import is_shared
     from results.sweep_folder.folder import named_sweeps, resolve_storage
 
     root = resolve_storage(storage)
     if storage is not None and not root.root.is_dir():
         raise UserError(f"storage {root.root}: no such folder")
-    table, problems = Table(box=None, pad_edge=False, header_style="bold"), list[str]()
+    found, problems = list[dict[str, Any]](), list[str]()
+    pipelines = [(one.name, partial(_pipeline_facts, one)) for one in pipelines_in(root)]
+    sweeps = [(name, partial(_sweep_facts, paths, problems)) for name, paths in named_sweeps(root)]
+    for name, read in (*pipelines, *sweeps):
+        try:
+            with no_garbage_collection():
+                found.append({"name": name, **read()})
+        except UserError as e:
+            found.append({"name": name, "state": "damaged"})
+            problems.append(f"{name} is damaged: {e.problems[0]}")
+    if json_:
+        print_json({"storage": root.root, "sweeps": found})
+    elif found:
+        _print_table(found, root)
+    else:
+        echo(f"no sweeps in {root.root}; start one with: tune run FILE")
+    if problems:
+        raise DamagedRecordsError(*problems)
+
+
+def _print_table(found: list[dict[str, Any]], root: Storage) -> None:
+    from rich.table import Table
+    from rich.text import Text
+
+    from results.storage.sharing import is_shared
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
     shown = [title != "by" or is_shared(root.root) for title in _TITLES]
     for title in compress(_TITLES, shown):
         table.add_column(title, overflow="fold")
-    pipelines = [(found.name, partial(_pipeline_row, found)) for found in pipelines_in(root)]
-    sweeps = [(name, partial(_checked_row, paths, problems)) for name, paths in named_sweeps(root)]
-    for name, row in (*pipelines, *sweeps):
-        try:
-            with no_garbage_collection():
-                table.add_row(*compress([name, *row()], shown))
-        except UserError as e:
-            table.add_row(name, Text("damaged", style="red"))
-            problems.append(f"{name} is damaged: {e.problems[0]}")
-    if not table.row_count:
-        echo(f"no sweeps in {root.root}; start one with: tune run FILE")
-        return
+    for one in found:
+        if one["state"] == "damaged":
+            table.add_row(one["name"], Text("damaged", style="red"))
+        else:
+            table.add_row(*compress(_cells(one), shown))
     make_console().print(table)
-    for problem in problems:
-        echo(problem, err=True)
-    if problems:
-        raise typer.Exit(DamagedRecordsError.exit_code)
 
 
-def _pipeline_row(paths: PipelinePaths) -> list[str]:
-    """Its state and its number of stages; the rows of its sweeps follow."""
+def _cells(one: dict[str, Any]) -> list[str]:
+    """What the table says of a sweep or pipeline."""
+    began = one["started"]
+    date = time.strftime("%Y-%m-%d", time.localtime(began)) if began else "-"
+    start = [one["name"], one["state"]]
+    if one["kind"] == "pipeline":
+        stages = f"{one['done']}/{one['stages']} stages"
+        return [*start, stages, "-", "-", "pipeline", date, "-", "-"]
+    cost = one["cost"]
+    hours = f"{cost['cpu_hours']:.2f} CPU"
+    hours += f", {cost['gpu_hours']:.2f} GPU" * bool(cost["gpu_hours"])
+    hours += f", {cost['cost']:,.2f} {cost['currency']}" * bool(cost["currency"])
+    return [
+        *start,
+        f"{one['tried']}/{one['trials']}" if one["trials"] else str(one["tried"]),
+        ", ".join(map(number, one["best"].values())),
+        ", ".join(f"{mode} {metric}" for metric, mode in one["objectives"].items()),
+        one["trainable"],
+        date,
+        one["by"] or "-",
+        hours,
+    ]
+
+
+def _pipeline_facts(paths: PipelinePaths) -> dict[str, Any]:
+    """Its state and its number of stages; those of its sweeps follow."""
     from results.models.stages import read_stages
     from results.sweep_folder.lock import current_driver
     from search_spaces.loading.reader import read_file
@@ -79,8 +114,8 @@ def _pipeline_row(paths: PipelinePaths) -> list[str]:
     if current_driver(paths.lock):
         state = "running"
     began = min((record.began for record in records.stages.values()), default=None)
-    date = time.strftime("%Y-%m-%d", time.localtime(began)) if began else "-"
-    return [state, f"{done}/{len(names)} stages", "-", "-", "pipeline", date, "-", "-"]
+    counts = {"done": done, "stages": len(names)}
+    return {"kind": "pipeline", "state": state, **counts, "started": began}
 
 
 @contextmanager
@@ -93,75 +128,58 @@ def no_garbage_collection() -> Iterator[None]:
         gc.enable()
 
 
-def _checked_row(paths: SweepPaths, problems: list[str]) -> list[str]:
-    """The row of a sweep; what is wrong with its records is added to the problems."""
-    from results.records.integrity import check_records
-
-    found = check_records(paths, keep=True)
-    row = _sweep_row(found)
-    problems += found.words if found.problems else []
-    return row
-
-
-def _sweep_row(found: Integrity) -> list[str]:
+def _sweep_facts(paths: SweepPaths, problems: list[str]) -> dict[str, Any]:
+    """What is known of a sweep; what is wrong with its records is added to the problems."""
     from results.analysis.leaderboard import rank_trials, summarize
+    from results.records.integrity import check_records
     from results.records.spec_file import read_spec
+    from results.sweep_folder.folder import read_state
     from results.sweep_folder.lock import sweep_state
     from tuning.cli.summary import winner
 
-    paths, spec = found.readable, read_spec(found.paths)
+    found = check_records(paths, keep=True)
+    readable, spec = found.readable, read_spec(found.paths)
     trials = list(found.last_reports([o.metric for o in spec.objectives]))
     metric, mode = spec.metric, spec.mode  # each computed at every use
-    lines = [summarize(*trial, metric, mode) for trial in trials]
-    board = rank_trials(lines, spec.mode)
-    finished = sum(e.record.state.finished for e in board)
-    tried = sum(not e.record.state.active for e in board)
-    total = spec.budget.trials
+    board = rank_trials([summarize(*trial, metric, mode) for trial in trials], mode)
     is_plain = spec.select.at == "last" and not spec.select.objectives
-    chosen = winner(paths, spec, trials if is_plain else None)
+    chosen = winner(readable, spec, trials if is_plain else None)
     best = chosen and chosen.line
-    values = [best.value if best else None]
-    values += [best.values.get(o.metric) if best else None for o in spec.objectives[1:]]
-    state = sweep_state(paths, spec, finished)
-    return [
-        state,
-        f"{tried}/{total}" if total else str(tried),
-        ", ".join(map(number, values)),
-        ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives),
-        f"command: {spec.command[0]}" if spec.command else spec.trainable,
-        *_started(paths),
-        _hours(trials, spec.prices, running=state == "running"),
-    ]
+    values = [(o.metric, best.values.get(o.metric) if best else None) for o in spec.objectives]
+    recorded = read_state(readable)
+    state = sweep_state(readable, spec, sum(e.record.state.finished for e in board))
+    problems += found.words if found.problems else []
+    return {
+        "kind": "sweep",
+        "state": state,
+        "tried": sum(not e.record.state.active for e in board),
+        "trials": spec.budget.trials,
+        "winner": best.record.id if best else None,
+        "best": {**dict(values), metric: best.value if best else None},
+        "objectives": {o.metric: o.mode for o in spec.objectives},
+        "trainable": f"command: {spec.command[0]}" if spec.command else spec.trainable,
+        "started": next(iter(recorded.started), None),
+        "by": recorded.by or None,
+        "cost": asdict(_cost(trials, spec.prices, running=state == "running")),
+    }
 
 
-def _started(paths: SweepPaths) -> tuple[str, str]:
-    """The date of the first session, and who began the sweep."""
-    from results.sweep_folder.folder import read_state
-
-    state = read_state(paths)
-    began = time.strftime("%Y-%m-%d", time.localtime(state.started[0])) if state.started else "-"
-    return began, state.by or "-"
-
-
-def _hours(
+def _cost(
     trials: Iterable[tuple[TrialRecord, Sequence[Report]]],
     prices: PricesSpec | None,
     *,
     running: bool,
-) -> str:
-    """The CPU-hours and GPU-hours of all attempts, in short, and their price.
-
-    Attempts that a killed driver left open end at the trial's last report.
-    """
+) -> Cost:
+    """The cost of all attempts; those that a killed driver left open end at the last report."""
     from results.analysis.cost import total_cost
     from tuning.controller.attempts import end_attempt, last_activity
 
-    records = (
-        record
-        if running or not record.state.active
-        else end_attempt(record, ended=last_activity(record, reports))
-        for record, reports in trials
+    return total_cost(
+        (
+            record
+            if running or not record.state.active
+            else end_attempt(record, ended=last_activity(record, reports))
+            for record, reports in trials
+        ),
+        prices,
     )
-    cost = total_cost(records, prices)
-    text = f"{cost.cpu_hours:.2f} CPU" + f", {cost.gpu_hours:.2f} GPU" * bool(cost.gpu_hours)
-    return text + f", {cost.price}" * (prices is not None)

@@ -5,23 +5,23 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search_spaces.errors import DamagedRecordsError
+from search_spaces.errors import DamagedRecordsError, UserError
 from tuning.cli.damage import print_damage
 from tuning.cli.formatting import duration, echo, make_console, number, print_lines
+from tuning.cli.json_output import print_json
+from tuning.cli.look.facts import Board, silent_since
 from tuning.cli.look.ls import no_garbage_collection
-from tuning.cli.options import StorageDir, Sweep, TrialArgument, with_results
+from tuning.cli.options import Json, StorageDir, Sweep, TrialArgument, with_results
 
 if TYPE_CHECKING:
     from results.analysis.leaderboard import TrialSummary
-    from results.analysis.selection import Trial
     from results.paths import SweepPaths
     from results.records.integrity import Integrity
     from results.records.trial import Attempt, Report, TrialRecord
@@ -41,21 +41,27 @@ def show(
     csv: Annotated[
         bool, typer.Option("--csv", help="Print the reports as CSV, a row for each.")
     ] = False,
+    json_: Json = False,
     storage: StorageDir = None,
 ) -> None:
-    """Show a sweep's trials, or one trial: configuration, reports, checkpoints, attempts, logs.
+    """Show a sweep's trials, or all that is known of one trial.
 
-    Of a pipeline: its stages. The trials of a stage: tune show stories/sft
+    Of a trial: configuration, reports, checkpoints, attempts, logs. Of a pipeline: its stages. The
+    trials of a stage: tune show stories/sft
 
     Example: tune show llm t0003
     """
     from results.sweep_folder.folder import find_sweep
     from tuning.pipelines.folder import find_pipeline
 
+    if json_:
+        if csv or watch:
+            raise UserError("--json: goes neither with --csv nor with --watch; leave those out")
+        return _show_json(sweep, trial, storage)
     if csv:
         return _show_csv(with_results(sweep, storage), trial)
     if trial is None and (pipeline := find_pipeline(sweep, storage)) is not None:
-        from tuning.cli.plan.pipeline import show_pipeline
+        from tuning.cli.look.pipeline import show_pipeline
 
         if watch:
             _watch(pipeline.lock, lambda page: show_pipeline(pipeline, page), make_console())
@@ -65,6 +71,27 @@ def show(
         _watch(paths.lock, lambda page: _show(paths, trial, page), console)
     if print_damage(_show(paths, trial, console)):
         raise typer.Exit(DamagedRecordsError.exit_code)
+
+
+def _show_json(sweep: str, trial: str | None, storage: str | None) -> None:
+    from results.records.integrity import check_records
+    from results.records.spec_file import read_spec
+    from results.sweep_folder.folder import find_sweep
+    from results.sweep_folder.lock import sweep_state
+    from tuning.cli.look.facts import pipeline_facts, sweep_facts, trial_facts
+    from tuning.pipelines.folder import find_pipeline
+
+    if trial is None and (pipeline := find_pipeline(sweep, storage)) is not None:
+        return print_json(pipeline_facts(pipeline))
+    paths = find_sweep(sweep, storage)
+    found, spec = check_records(paths, keep=trial is None), read_spec(paths)
+    if trial is None:
+        finished = sum(record.state.finished for record, _ in found.read.values())
+        print_json(sweep_facts(found, spec, sweep_state(paths, spec, finished)))
+    else:
+        print_json(trial_facts(paths, trial))
+    if found.problems:
+        raise DamagedRecordsError(*found.words)
 
 
 def _show_csv(paths: SweepPaths, trial: str | None) -> None:
@@ -110,7 +137,6 @@ def _watch(lock: Path, draw: Callable[[Any], object], console: Any) -> None:
 
 
 def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
-    from results.analysis.leaderboard import rank_trials, summarize
     from tuning.cli.look.drawing import family_tree
     from tuning.cli.summary import (
         count_remedies,
@@ -120,13 +146,9 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
         rung_lines,
         winner,
     )
-    from tuning.controller.attempts import end_silent_attempt
 
-    paths, trials = found.readable, list(_trials(found, spec))
-    metric, mode = spec.metric, spec.mode  # each computed at every use
-    board = rank_trials([summarize(*trial, metric, mode) for trial in trials], mode)
-    silent_since = _silent_since(paths, (e.record for e in board))
-    board = [replace(e, record=end_silent_attempt(e.record, silent_since)) for e in board]
+    paths, read = found.readable, Board.read(found, spec)
+    trials, board = read.trials, read.lines
     if board:
         best = leaders(paths, spec, trials)
         console.print(leaderboard_table(spec, board, best, console.width))
@@ -137,31 +159,12 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
         console.print()
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)
-    print_lines(console, *_state_lines(paths, spec, board, silent_since))
+    print_lines(console, *_state_lines(paths, spec, board, read.silent_since))
     for line in [*rung_lines(paths, spec, list(found.trials())), *failure_lines(paths, board)]:
         console.print(line, soft_wrap=True)
     if counts := count_remedies(e.record for e in board):
         failures = ", ".join(f"{n} {remedy}" for remedy, n in counts.items())
         console.print(f"failures: {failures}")
-
-
-def _trials(found: Integrity, spec: SweepSpec) -> Iterator[Trial]:
-    """Every trial, and its last report where that says what all do: parsing takes most time."""
-    from results.analysis.selection import selection_objectives
-
-    if spec.select.at != "last":
-        return found.trials()
-    metrics = {*selection_objectives(spec, spec.select), *(o.metric for o in spec.objectives)}
-    return found.last_reports(metrics, in_all=True)
-
-
-def _silent_since(paths: SweepPaths, records: Iterable[TrialRecord]) -> float | None:
-    """When the last driver was alive, in Unix seconds; None if one is."""
-    from results.sweep_folder.lock import current_driver, last_sign_of_life
-
-    if current_driver(paths.lock):
-        return None
-    return last_sign_of_life(paths, (r.id for r in records if r.state.active))
 
 
 def _state_lines(
@@ -199,13 +202,13 @@ def _show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) ->
     from results.checkpoints.commit import damaged_checkpoints
     from results.records.trial import read_reports, read_trial
     from results.sweep_folder.folder import find_trial
-    from tuning.cli.plan.space_table import computed
+    from tuning.cli.run.space_table import computed
     from tuning.cli.trials_table import state_cell
     from tuning.controller.attempts import end_silent_attempt
 
     files = find_trial(paths, trial)
     record = read_trial(files)
-    record = end_silent_attempt(record, _silent_since(paths, [record]))
+    record = end_silent_attempt(record, silent_since(paths, [record]))
     state = state_cell(record)
     reason = f": {record.reason}" if record.reason else ""
     console.print(Text.assemble((record.id, "bold"), " ", state, reason), soft_wrap=True)

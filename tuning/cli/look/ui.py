@@ -29,9 +29,10 @@ def ui(
     port: Annotated[int, typer.Option(help="Port to listen on; 0 picks a free one.")] = 5000,
     browser: Annotated[bool, typer.Option(help="Open the page in a browser.")] = True,
 ) -> None:
-    """Serve MLflow's pages on this machine and open the list of the sweeps' runs.
+    """Open the runs in MLflow, or with --live a page of their own.
 
-    It prints the addresses of their comparison and their curves, too.
+    MLflow's pages are served on this machine. It prints the addresses of their comparison and their
+    curves, too.
 
     With --live: one page for each sweep, which shows curves, rungs, workers, cost and logs as they
     come, also of a mirrored sweep (s3://bucket/prefix/llm); it stops, pauses, adds and extends.

@@ -1,1 +1,1 @@
-"""Commands that run a sweep, control a running one, or transfer its data."""
+"""Commands that check, run and change a sweep: the group "Run" of `tune --help`."""

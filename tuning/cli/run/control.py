@@ -21,7 +21,9 @@ def add(
     ],
     storage: StorageDir = None,
 ) -> None:
-    """Queue one configuration, also in a running sweep. It counts as a trial of the budget.
+    """Queue one configuration, also in a running sweep.
+
+    It counts as a trial of the budget.
 
     Example: tune add llm learning_rate=3e-4 beta2=0.98
     """
@@ -42,9 +44,10 @@ def stop(
     ] = None,
     storage: StorageDir = None,
 ) -> None:
-    """Stop a trial, or the sweep: running trials end at their next report and keep checkpoints.
+    """Stop a trial, or a whole sweep, and keep its checkpoints.
 
-    Of a pipeline: the sweeps that run; no other stage begins until tune resume.
+    Running trials end at their next report. Of a pipeline: the sweeps that run; no other stage
+    begins until tune resume.
 
     Example: tune stop llm t0003
     """
@@ -59,7 +62,7 @@ def stop(
 
 
 def pause(sweep: Sweep, storage: StorageDir = None) -> None:
-    """End the session of a running sweep or pipeline; tune resume continues its trials.
+    """End the session of a running sweep; tune resume continues it.
 
     Example: tune pause llm
     """

@@ -51,7 +51,7 @@ def run(
     begin: Begin = None,
     until: Until = None,
 ) -> None:
-    """Run the sweep of a file, from its search space to a winner; or the stages of a pipeline.
+    """Run the sweep or pipeline of a file to its winner.
 
     A stage of a pipeline that is complete, and has not changed since, is not run again. With
     --or-resume the same command begins a sweep, continues it, and does nothing once it is complete.
@@ -75,7 +75,7 @@ def run(
             made = partial(create_pipeline, file, **asked)
             return run_detached(made, address, insecure, options=selection.arguments)
         begun = partial(run_pipeline, file, **asked, address=address, insecure=insecure)
-        return run_stages(begun, drive, selection)
+        return run_stages(begun, run_and_summarize, selection)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     if or_resume:
         name, found = _begun(file, set_, name, storage)
@@ -153,7 +153,7 @@ def resume(
     begin: Begin = None,
     until: Until = None,
 ) -> None:
-    """Continue a sweep: unfinished trials continue from their newest checkpoint.
+    """Continue a sweep from the newest checkpoints of its trials.
 
     A finished sweep continues with a larger budget. --set changes other keys of it permanently. A
     mirrored sweep (checkpoint.mirror) continues anywhere: tune resume s3://bucket/prefix/llm
@@ -181,7 +181,7 @@ def resume(
         asks = trust or ask_for_trust
         begun = partial(resume_pipeline, pipeline, overrides=changed, trust=asks)
         begun = partial(begun, address=address, insecure=insecure)
-        return run_stages(begun, drive, selection)
+        return run_stages(begun, run_and_summarize, selection)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     set_ = with_metrics_port(set_, metrics_port)
     asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}
@@ -215,17 +215,17 @@ def _run_session(start: Callable[..., SweepController]) -> None:
 
     The exit code is 130 after an interrupt, 1 if no trial could run or none has a value.
     """
-    outcome = drive(start)
+    outcome = run_and_summarize(start)
     if outcome.interrupted:
         raise typer.Exit(1 if outcome.gave_up else 130)
     if not outcome.table.has_result:
         raise typer.Exit(1)
 
 
-def drive(start: Callable[..., SweepController]) -> SweepController:
+def run_and_summarize(start: Callable[..., SweepController]) -> SweepController:
     """Run a session, show it, and print its summary."""
+    from tuning.cli.live_view import make_view
     from tuning.cli.run.death_notice import DeathNotice
-    from tuning.cli.run.live_view import make_view
     from tuning.cli.run.signals import StopOnSignal
     from tuning.cli.summary import print_summary
 

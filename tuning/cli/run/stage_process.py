@@ -17,14 +17,14 @@ from results.records.pipeline import PipelinePaths
 from search_spaces.errors import UserError
 from search_spaces.pipeline.loading import load_pipeline
 from tuning.cli.formatting import echo
-from tuning.cli.run.run import drive
+from tuning.cli.run.run import run_and_summarize
 from tuning.cli.run.signals import interrupted_by_signals
 from tuning.pipelines.base import StageContext, StageStopped, run_stage
 
 
 def main(paths: PipelinePaths, name: str, address: str | None) -> dict[str, Any]:
     """Run the stage; returns what it put out, or why it has not."""
-    context = StageContext(load_pipeline(paths.spec), paths, address, drive, echo)
+    context = StageContext(load_pipeline(paths.spec), paths, address, run_and_summarize, echo)
     try:
         with interrupted_by_signals():
             return {"output": asdict(run_stage(context.pipeline.stages[name], context))}

@@ -50,7 +50,7 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
     user_key()  # raises before there is a folder
     root = Storage(Path(storage or loaded.spec.storage).expanduser().resolve())
     use_modes_of(root.root)
-    base = loaded.spec.name if name is None else _validate_name(name)
+    base = loaded.spec.name if name is None else validate_name(name, "--name")
     check_storage(root.root)
     candidates = [base] if name else [base, *(f"{base}-{i}" for i in range(2, 10_000))]
     for candidate in candidates:
@@ -74,14 +74,19 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
     )
 
 
-def _validate_name(name: str) -> str:
+def validate_name(name: str, option: str) -> str:
+    """The name of a sweep, as an option or argument of the command line gives it.
+
+    Raises:
+        UserError: it has characters that a name cannot have.
+    """
     field = SweepSpec.model_fields["name"]
     try:
         return TypeAdapter[str](Annotated[str, field]).validate_python(name)
     except ValidationError as e:
         schema = SweepSpec.model_json_schema()
         expected = rule(schema["properties"]["name"], schema)
-        raise UserError(f"--name: must be {expected}, got {show(name)}") from e
+        raise UserError(f"{option}: must be {expected}, got {show(name)}") from e
 
 
 def _make_folder(folder: Path) -> bool:

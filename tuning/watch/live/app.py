@@ -161,7 +161,9 @@ async def _asked(request: Request) -> dict[str, str]:
 
 async def _log_events(tail: LogTail) -> AsyncIterator[str]:
     while True:
-        lines = await asyncio.to_thread(lambda: [f"{rank}: {line}" for rank, line in tail.lines()])
+        lines = await asyncio.to_thread(
+            lambda: [f"{t} rank {r}: {line}" for t, r, line in tail.lines()]
+        )
         yield f"data: {json.dumps(lines)}\n\n" if lines else ": nothing new\n\n"
         await asyncio.sleep(POLL_S)
 

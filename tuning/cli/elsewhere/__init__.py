@@ -1,0 +1,1 @@
+"""Commands for sweeps on other machines and in other places: the group "Elsewhere"."""

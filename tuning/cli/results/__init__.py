@@ -1,1 +1,0 @@
-"""Commands on the results of a sweep: winner, averages, exports, comparisons."""

@@ -1,0 +1,148 @@
+"""`tune trial`: train one configuration without Ray, in this process or in several ranks."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from results.own_program import ranks_command
+from search_spaces.errors import UserError, suggest
+from tuning.cli.formatting import echo, number
+from tuning.cli.options import File, Set
+
+if TYPE_CHECKING:
+    from results.records.trial import Report
+    from search_spaces.spec.sweep import SweepSpec
+    from trainables.job import Answer, TrialJob
+
+
+def trial(
+    file: File,
+    set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
+    folder: Annotated[
+        Path | None,
+        typer.Option(
+            "--folder", help="Keep the trial here, or resume it from here; default: temporary."
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(
+            "--workers", min=1, help="Ranks to start on this machine; default: this process alone."
+        ),
+    ] = None,
+    device: Annotated[
+        Literal["auto", "cpu"], typer.Option("--device", help="auto takes a GPU if there is one.")
+    ] = "auto",
+) -> None:
+    """Train one configuration in this process, for debugging.
+
+    It needs no Ray. Parameters without a --set are sampled from the space with the file's seed.
+    With --workers, or under torchrun, ranks train together. The exit code is 1 if no report has a
+    value of the metric.
+
+    Example: tune trial search_spaces/llm.yaml --set space.learning_rate=3e-3
+    """
+    from search_spaces.loading.sweep_file import load_sweep
+    from tuning.controller.preflight.checks import preflight
+    from tuning.controller.preflight.relative_paths import with_absolute_fixed
+
+    if device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # torch is not imported yet
+    in_group = int(os.environ.get("WORLD_SIZE", "1")) > 1
+    if folder is None and in_group:
+        raise UserError("--folder is needed under torchrun: the ranks share the trial's folder")
+    if workers is not None:
+        set_ = [*set_, f"resources.workers={workers}"]
+    loaded = load_sweep(file, set_)
+    params = preflight(loaded, files=True)[0]
+    with tempfile.TemporaryDirectory() as temporary:
+        shared = (folder or Path(temporary)).resolve()
+        if workers is None or workers == 1:
+            code = _train(with_absolute_fixed(loaded), params, shared)
+        else:
+            code = _start_ranks(workers, file, set_, shared)
+        if folder and not in_group:
+            echo(f"kept in {shared}")
+    raise typer.Exit(code)
+
+
+def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
+    """Train in this process; returns the exit code."""
+    from trainables.job import Pruned
+    from trainables.launch.run_trial import run_local
+    from tuning.controller.sweep_dir.create import with_new_defaults
+
+    job, printer = _job(with_new_defaults(spec), params, folder), _Printer()
+    if printer.reported is not None:
+        echo(json.dumps(job.config, default=str))
+        if steps := job.paths.checkpoint_steps():
+            echo(f"resuming at step {steps[-1]}, in {job.folder}")
+    try:
+        run_local(job, printer)
+    except Pruned as e:
+        echo(f"pruned: {e}")
+        return 0
+    if printer.reported is not None and spec.metric not in printer.reported:
+        hint = suggest(spec.metric, printer.reported) if printer.reported else ""
+        echo(f"no report has a value of {spec.metric}{hint}", err=True)
+        return 1
+    return 0
+
+
+def _start_ranks(workers: int, file: Path, set_: list[str], folder: Path) -> int:
+    """Train in ranks on this machine that share a folder; returns the exit code."""
+    changes = [part for change in set_ for part in ("--set", change)]
+    command = ["tuning", "trial", str(file), "--folder", str(folder), *changes]
+    # torchrun's own defaults, without its warning
+    defaults = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | os.environ
+    return subprocess.call(ranks_command(workers, *command), env=defaults)
+
+
+def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
+    from results.paths import Storage
+    from search_spaces.spec.layout import LayoutSpec
+    from tuning.controller.resources.layouts import taken_layout
+    from tuning.controller.trial_jobs import make_job
+
+    job = make_job(
+        spec,
+        trial_id="trial",
+        folder=folder,
+        config=spec.nest(params),
+        seed=spec.seed,
+        attempt=1,
+        cache=str(Storage(Path(spec.storage).expanduser().resolve()).cache),
+    )
+    # a debugger may stop it
+    job = replace(job, hang_timeout_s=None, workers=spec.resources.max_workers)
+    taken = taken_layout(spec, params)
+    return job if taken is None else replace(job, layout=LayoutSpec.of(taken))
+
+
+class _Printer:
+    """A channel that prints each report and never stops the trial.
+
+    Attributes:
+        reported: names of the metrics that had a finite value; None on ranks that do not report.
+    """
+
+    def __init__(self) -> None:
+        self.reported: set[str] | None = set() if os.environ.get("RANK", "0") == "0" else None
+
+    def report(self, report: Report) -> Answer:
+        from trainables.job import Answer
+
+        if self.reported is not None:
+            self.reported |= {k for k, v in report.metrics.items() if math.isfinite(v)}
+        metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
+        echo(f"step {report.step}  {metrics}")
+        return Answer.CONTINUE

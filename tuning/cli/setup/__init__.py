@@ -1,0 +1,1 @@
+"""Commands before the first sweep: the group "Set up" of `tune --help`."""

@@ -1,1 +1,0 @@
-"""Commands for sweeps on machines that another program manages."""

@@ -1,0 +1,105 @@
+"""`tune export`: write a model in other formats, and verify each copy in a new process."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from search_spaces.errors import UserError
+from tuning.cli.damage import AcceptDamage
+from tuning.cli.formatting import echo
+from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust
+from tuning.cli.use.model import ModelOptions
+
+if TYPE_CHECKING:
+    from tuning.evaluation.load_model import SelectedModel
+
+
+def export(
+    sweep: Sweep,
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", help="Formats, separated by commas: hf, onnx, pt2, gguf, safetensors, mlflow."
+        ),
+    ] = "hf",
+    quant: Annotated[
+        Literal["q8_0", "int8"] | None,
+        typer.Option(help="Weights of 8 bits: q8_0 for gguf, int8 for onnx."),
+    ] = None,
+    layout: Annotated[
+        Literal["plain", "classic"],
+        typer.Option(
+            help="classic: metrics.csv, training_log.json, training_config.json, and the model in "
+            "final/."
+        ),
+    ] = "plain",
+    trial: Trial = None,
+    soup: Soup = None,
+    verify: Annotated[
+        bool,
+        typer.Option(help="Run each copy in a new process, and delete it if its outputs differ."),
+    ] = True,
+    register_as: Annotated[
+        str | None,
+        typer.Option(
+            "--name", help="Name of the registered model (mlflow); default: the sweep's name."
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace an earlier export.")] = False,
+    trust: Trust = False,
+    accept_damage: AcceptDamage = False,
+    storage: StorageDir = None,
+) -> None:
+    """Export a model to transformers, ONNX, llama.cpp or MLflow.
+
+    Formats: transformers, ONNX, torch.export, llama.cpp, or MLflow's registry.
+
+    Example: tune export llm --to hf,onnx
+    """
+    from tuning.evaluation.export_model import check_formats
+
+    formats, classic = check_formats(to, quant), layout == "classic"
+    options = ModelOptions(trial, soup, trust, accept_damage, storage)
+    picked = options.select(sweep, "export")
+    if classic and (len(formats) > 1 or "mlflow" in formats):
+        raise UserError(f"--layout classic: final/ holds one format that is a folder, not {to}")
+    for name in formats:
+        if name == "mlflow":
+            _register(picked, register_as or picked.spec.name, verify)
+        else:
+            _write(picked, name, verify, force, classic)
+
+
+def _write(picked: SelectedModel, name: str, verify: bool, force: bool, classic: bool) -> None:
+    """Write a folder and print its path."""
+    from results.export import make_format
+    from tuning.evaluation.export_model import export_classic, export_selected
+
+    write = export_classic if classic else export_selected
+    target, checks = write(picked, name, verify, force)
+    echo(f"exported {picked.name} to {target}")
+    for check in checks:
+        echo(f"verified   {check.summary}")
+    form = make_format(name)
+    for runtime in form.runtimes if verify else ():
+        if not runtime.installed:
+            needs = runtime.needs
+            echo(f"not run    {needs}; to verify with it: pip install {needs}")
+    model = target / "final" if classic else target
+    echo(f"load       {form.load_line(model).format(folder=model)}")
+
+
+def _register(picked: SelectedModel, name: str, verify: bool) -> None:
+    """Register the verified ONNX file in MLflow."""
+    from results.tracking.mlflow.model_registry import CANDIDATE, CHAMPION
+    from tuning.evaluation.export_model import register_selected
+
+    made = register_selected(picked, name, verify)
+    alias = CHAMPION if picked.confirmed else CANDIDATE
+    echo(f"registered {picked.name} as {name} version {made.version}, @{alias}")
+    echo(f"verified   {made.verification.summary}")
+    echo(f'load       mlflow.pyfunc.load_model("{made.uri(alias)}")')
+    if not picked.confirmed:
+        echo(f"not @champion: {picked.unconfirmed_reason}")

@@ -1,0 +1,79 @@
+"""`tune predict`: run a model of a sweep on rows of data."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from search_spaces.errors import UserError
+from tuning.cli.damage import AcceptDamage
+from tuning.cli.formatting import echo
+from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust
+from tuning.cli.use.model import ModelOptions
+
+if TYPE_CHECKING:
+    import torch
+
+
+def predict(
+    sweep: Sweep,
+    data: Annotated[
+        Path, typer.Option("--input", help="Rows: .npy, .csv (numbers, no header) or .json.")
+    ],
+    trial: Trial = None,
+    soup: Soup = None,
+    trust: Trust = False,
+    accept_damage: AcceptDamage = False,
+    storage: StorageDir = None,
+) -> None:
+    """Run a model on rows of data; prints a line of JSON for each.
+
+    Example: tune predict digits --input images.npy
+    """
+    import torch
+
+    options = ModelOptions(trial, soup, trust, accept_damage, storage)
+    picked = options.select(sweep, "predict with")
+    try:
+        cache = picked.paths.storage.cache
+        model = picked.trainable.exportable(picked.config, picked.source, cache)
+    except NotImplementedError as e:
+        raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
+    rows = _rows(data, model.examples[0])
+    with torch.no_grad():
+        for output in model.module(rows):
+            named = {"class": int(output.argmax())} if model.classes else {}
+            echo(json.dumps({**named, "output": output.tolist()}))
+
+
+def _rows(file: Path, like: torch.Tensor) -> torch.Tensor:
+    """Read rows with the type and shape of the model's input.
+
+    Raises:
+        UserError: the file cannot be read, or its rows have another shape.
+    """
+    import numpy as np
+    import torch
+
+    readers: dict[str, Callable[[], Any]] = {
+        ".npy": lambda: np.load(file, allow_pickle=False),
+        ".csv": lambda: np.loadtxt(file, delimiter=",", ndmin=2),
+        ".json": lambda: np.asarray(json.loads(file.read_text()), dtype=float),
+    }
+    if file.suffix not in readers:
+        raise UserError(f"--input {file}: reads .npy, .csv or .json")
+    try:
+        found = readers[file.suffix]()
+    except (OSError, ValueError, EOFError) as e:
+        raise UserError(f"--input {file}: cannot be read ({e})") from e
+    expected = tuple(like.shape[1:])
+    if found.ndim != like.ndim or (like.is_floating_point() and found.shape[1:] != expected):
+        actual = " x ".join(map(str, found.shape))
+        raise UserError(
+            f"--input {file}: must be rows of {' x '.join(map(str, expected))}, is {actual}"
+        )
+    return torch.from_numpy(found).to(like.dtype)
