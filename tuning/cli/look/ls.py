@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from results.records.trial import TrialRecord
     from search_spaces.spec.budget import PricesSpec
     from search_spaces.spec.sweep import SweepSpec
+    from tuning.cli.table import Cell
 
 _TITLES = ("sweep", "state", "trials", "best", "metric", "trainable", "started", "by", "hours")
 
@@ -35,33 +36,37 @@ def ls(storage: StorageDir = None) -> None:
 
     Example: tune ls
     """
-    from rich.table import Table
-    from rich.text import Text
-
     from results.records.pipeline import pipelines_in
     from results.storage.sharing import is_shared
     from results.sweep_folder.folder import named_sweeps, resolve_storage
+    from tuning.cli.table import Table
 
     root = resolve_storage(storage)
     if storage is not None and not root.root.is_dir():
         raise UserError(f"storage {root.root}: no such folder")
-    table, problems = Table(box=None, pad_edge=False, header_style="bold"), list[str]()
+    rows: list[list[str | Cell]] = []
+    problems: list[str] = []
     shown = [title != "by" or is_shared(root.root) for title in _TITLES]
-    for title in compress(_TITLES, shown):
-        table.add_column(title, overflow="fold")
     pipelines = [(found.name, partial(_pipeline_row, found)) for found in pipelines_in(root)]
     sweeps = [(name, partial(_checked_row, paths, problems)) for name, paths in named_sweeps(root)]
     for name, row in (*pipelines, *sweeps):
         try:
             with no_garbage_collection():
-                table.add_row(*compress([name, *row()], shown))
+                rows.append([*compress([name, *row()], shown)])
         except UserError as e:
-            table.add_row(name, Text("damaged", style="red"))
+            rows.append([name, ("damaged", "red"), *[""] * (sum(shown) - 2)])
             problems.append(f"{name} is damaged: {e.problems[0]}")
-    if not table.row_count:
+    if not rows:
         echo(f"no sweeps in {root.root}; start one with: tune run FILE")
         return
-    make_console().print(table)
+    make_console().print(
+        Table.of(
+            [*compress(_TITLES, shown)],
+            rows,
+            flexible=("metric", "trainable", "hours"),
+            optional=("trainable", "started", "by", "hours"),
+        )
+    )
     for problem in problems:
         echo(problem, err=True)
     if problems:

@@ -128,7 +128,7 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
     board = [replace(e, record=end_silent_attempt(e.record, silent_since)) for e in board]
     if board:
         best = leaders(paths, spec, trials)
-        console.print(leaderboard_table(spec, board, best, console.width))
+        console.print(leaderboard_table(spec, board, best))
         if len(spec.objectives) > 1:
             console.print("* on the Pareto front", style="dim")
         if (chosen := winner(paths, spec, trials)) and chosen.confirmed:

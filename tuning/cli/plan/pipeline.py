@@ -10,12 +10,14 @@ from tuning.cli.formatting import duration, limits, make_console, number, print_
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from results.models.stages import StageRecord
     from results.records.pipeline import PipelinePaths
     from search_spaces.pipeline.loading import LoadedPipeline
     from tuning.controller.resources.forecast import Forecast
+
+_PLAN = ("stage", "kind", "after", "state", "budget", "forecast")
+_SHOW = ("stage", "kind", "after", "state", "time", "put out")
 
 
 def plan_pipeline(
@@ -28,6 +30,7 @@ def plan_pipeline(
     from results.sweep_folder.folder import resolve_storage
     from search_spaces.pipeline.graph import dependencies
     from search_spaces.pipeline.loading import load_pipeline
+    from tuning.cli.table import Table
     from tuning.cluster.connection import ray_cluster
     from tuning.pipelines.check import check_pipeline
     from tuning.pipelines.folder import find_pipeline
@@ -48,20 +51,22 @@ def plan_pipeline(
     asking = console.status("asking Ray for the resources of the cluster")
     with asking, ray_cluster(address) as nodes:
         forecasts = _forecasts(pipeline, found, nodes)
-    table = _table("stage", "kind", "after", "state", "budget", "forecast")
+    rows = []
     for name in pipeline.order:
         stage = pipeline.stages[name]
         sweep = pipeline.sweeps.get(name)
-        table.add_row(
-            name,
-            stage.kind,
-            ", ".join(dependencies(name, pipeline.stages)) or "-",
-            "complete" if name in done else "to run",
-            limits(sweep.spec.budget) if sweep else "-",
-            _forecast(forecasts.get(name), name in done) if sweep else "-",
+        rows.append(
+            [
+                name,
+                stage.kind,
+                ", ".join(dependencies(name, pipeline.stages)) or "-",
+                "complete" if name in done else "to run",
+                limits(sweep.spec.budget) if sweep else "-",
+                _forecast(forecasts.get(name), name in done) if sweep else "-",
+            ]
         )
     console.print(Text.assemble((pipeline.name, "bold"), f": {len(pipeline.stages)} stages"))
-    console.print(table)
+    console.print(Table.of(_PLAN, rows, flexible=("after", "budget", "forecast")))
     print_lines(console, *_whole(pipeline, forecasts, done))
 
 
@@ -73,22 +78,25 @@ def show_pipeline(paths: PipelinePaths, console: Console) -> None:
     from results.sweep_folder.lock import current_driver
     from search_spaces.pipeline.graph import dependencies
     from search_spaces.pipeline.loading import load_pipeline
+    from tuning.cli.table import Table
 
     pipeline, records = load_pipeline(paths.spec), read_stages(paths).stages
     driver, chosen = current_driver(paths.lock), winners_by_later_stages(pipeline, paths)
-    table = _table("stage", "kind", "after", "state", "time", "put out")
+    rows = []
     for name in pipeline.order:
         stage = pipeline.stages[name]
         record = records.get(name)
-        table.add_row(
-            name,
-            stage.kind,
-            ", ".join(dependencies(name, pipeline.stages)) or "-",
-            stage_state(record, driven=driver is not None),
-            duration(record.seconds) if record else "-",
-            _put_out(record, chosen.get(name), getattr(stage, "choose_by", None)),
+        rows.append(
+            [
+                name,
+                stage.kind,
+                ", ".join(dependencies(name, pipeline.stages)) or "-",
+                stage_state(record, driven=driver is not None),
+                duration(record.seconds) if record else "-",
+                _put_out(record, chosen.get(name), getattr(stage, "choose_by", None)),
+            ]
         )
-    console.print(table)
+    console.print(Table.of(_SHOW, rows, flexible=("after", "put out")))
     done = sum(record.done for name, record in records.items() if name in pipeline.stages)
     print_lines(console, f"{done} of {len(pipeline.stages)} stages complete")
     if driver:
@@ -96,15 +104,6 @@ def show_pipeline(paths: PipelinePaths, console: Console) -> None:
     elif done < len(pipeline.stages):
         print_lines(console, f"continue with: tune resume {pipeline_argument(paths)}")
     print_lines(console, f"a stage's trials: tune show {paths.name}/STAGE")
-
-
-def _table(*columns: str) -> Table:
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    return table
 
 
 def _forecasts(

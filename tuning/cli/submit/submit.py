@@ -142,14 +142,12 @@ def queue(storage: StorageDir = None) -> None:
 
     Example: tune queue
     """
-    from rich.table import Table
-
     from results.sweep_folder.folder import resolve_storage
+    from tuning.cli.table import Table
     from tuning.submit.jobs import own_note
 
-    table, problems = Table(box=None, pad_edge=False, header_style="bold"), list[str]()
-    for column in ("id", "engine", "state", "sweep", "sweep's state", "submitted"):
-        table.add_column(column, overflow="fold")
+    rows, problems = list[list[str]](), list[str]()
+    titles = ("id", "engine", "state", "sweep", "sweep's state", "submitted")
     root = resolve_storage(storage)
     for name, paths in _submitted(root):
         try:
@@ -163,9 +161,9 @@ def queue(storage: StorageDir = None) -> None:
             state = "unknown"
             problems.append(e.problems[0])
         date = time.strftime("%Y-%m-%d %H:%M", time.localtime(note.submitted))
-        table.add_row(note.id, note.engine, state, name, _progress(note, paths), date)
-    if table.row_count:
-        make_console().print(table)
+        rows.append([note.id, note.engine, state, name, _progress(note, paths), date])
+    if rows:
+        make_console().print(Table.of(titles, rows, flexible=("state", "sweep's state")))
     elif not problems:
         echo(f"no sweep in {root.root} was submitted; do that with: tune submit FILE")
     for problem in dict.fromkeys(problems):
