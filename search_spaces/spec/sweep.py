@@ -184,7 +184,9 @@ class SweepSpec(Section):
         """Replace a section without keys (all commented out, say) by its defaults."""
         if not isinstance(data, Mapping):
             return data
-        empty: dict[str, Any] = {key: {} for key in (*cls.sections(), "fixed") if data.get(key) is None}
+        empty: dict[str, Any] = {
+            key: {} for key in (*cls.sections(), "fixed") if data.get(key) is None
+        }
         made = {**data, **empty}
         return made if made["scheduler"] else {k: v for k, v in made.items() if k != "scheduler"}
 
