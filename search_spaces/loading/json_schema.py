@@ -7,6 +7,7 @@ from typing import Any
 
 from search_spaces.domains.domain import KINDS, LISTS, arguments, optional_arguments
 from search_spaces.domains.normal import SPREAD
+from search_spaces.spec.base import NamedSection
 from search_spaces.spec.sweep import SweepSpec
 
 _MEANING = {
@@ -39,6 +40,12 @@ def json_schema() -> dict[str, Any]:
     space.clear()
     field = SweepSpec.model_fields["space"]
     space |= {"$ref": "#/$defs/Space", "description": field.description}
+    for name, section in SweepSpec.sections().items():
+        if issubclass(section, NamedSection):
+            of_name = {"$ref": f"#/$defs/{section.__name__}/properties/name"}
+            forms = {"anyOf": [of_name, schema["properties"][name]]}
+            about = {"description": schema["$defs"][section.__name__]["description"]}
+            schema["properties"][name] = about | forms
     schema["oneOf"] = [{"required": ["trainable"]}, {"required": ["command"]}]
     schema["$defs"] |= {
         "Domain": {"oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in KINDS]},

@@ -9,11 +9,11 @@ from typing import Any
 
 from search_spaces.domains.conditional import is_conditional_choice, is_formula
 from search_spaces.domains.domain import is_domain_form
-from search_spaces.errors import UserError, suggest
+from search_spaces.errors import UserError, nearest, suggest
 from search_spaces.loading.reader import Document, read_value
 from search_spaces.nested import dotted, flattened
 from search_spaces.positions import Problem
-from search_spaces.spec.base import Section
+from search_spaces.spec.base import NamedSection, Section, from_name
 from search_spaces.spec.sweep import SweepSpec
 
 _ABSENT = object()
@@ -69,7 +69,7 @@ def _apply(document: Document, override: Override) -> Any:
     elif section == "fixed" and rest:
         _refuse_searched(document, override)
     else:
-        _refuse_bare_name(document, override)
+        _refuse_unknown(document, override)
     # a mistake inside a domain is reported at the domain
     at = _domain_above(document.data, override.path) or override.path
     _put(document.data, override)
@@ -131,16 +131,21 @@ def _refuse_searched(document: Document, override: Override) -> None:
         )
 
 
-def _refuse_bare_name(document: Document, override: Override) -> None:
-    """A parameter's key begins with its section of the file."""
-    if override.path[0] in SweepSpec.model_fields:
+def _refuse_unknown(document: Document, override: Override) -> None:
+    """Propose the keys that end as an unknown key does: `budget.trials` for `trials`."""
+    path, known = override.path, known_keys()
+    whole = {*SweepSpec.sections(), "space", "fixed"}
+    if path[0] in known or dotted(path[:2]) in known or (len(path) == 1 and path[0] in whole):
         return
-    for section in ("space", "fixed"):
-        if _get(document.data, (section, *override.path)) is not _ABSENT:
-            key = dotted((section, *override.path))
-            raise UserError(
-                f"{override.label}: {dotted(override.path)}: unknown key (did you mean '{key}'?)"
-            )
+    parameters = [(section, *path) for section in ("space", "fixed")]
+    meant = [dotted(key) for key in parameters if _get(document.data, key) is not _ABSENT]
+    last = {key: key.rpartition(".")[2] for key in (*known, *whole)}
+    end: str | None = path[-1]
+    if len(path) == 1 and end not in last.values():
+        end = nearest(end, last.values())
+    if meant := meant or [key for key, part in last.items() if part == end]:
+        names = " or ".join(f"'{key}'" for key in meant)
+        raise UserError(f"{override.label}: {dotted(path)}: unknown key (did you mean {names}?)")
 
 
 def _domain_above(data: dict[str, Any], path: tuple[str, ...]) -> tuple[str, ...] | None:
@@ -161,6 +166,8 @@ def _get(data: Any, path: tuple[str, ...]) -> Any:
 def _put(data: dict[str, Any], override: Override) -> None:
     *parents, leaf = override.path
     for depth, parent in enumerate(parents, 1):
+        if depth == 1 and issubclass(SweepSpec.sections().get(parent, Section), NamedSection):
+            data[parent] = from_name(data.get(parent))
         if data.get(parent) is None:
             data[parent] = {}
         data = data[parent]
@@ -183,8 +190,7 @@ def known_keys(spec: SweepSpec | None = None) -> list[str]:
     """Dotted keys of the sections, and of the parameters of a sweep."""
     keys = []
     for name, field in SweepSpec.model_fields.items():
-        section = field.annotation
-        if isinstance(section, type) and issubclass(section, Section):
+        if section := SweepSpec.sections().get(name):
             keys += [f"{name}.{key}" for key in section.model_fields]
         elif name not in ("space", "fixed"):
             keys.append(field.alias or name)

@@ -158,6 +158,8 @@ def _invalid(name: str, line: int | None, reason: str) -> UserError:
 
 def _reason(error: MarkedYAMLError, lines: bool) -> str:
     problem, context = str(error.problem or ""), str(error.context or "")
+    if "'\\t'" in problem:
+        return "a tab; YAML is indented with spaces"
     begin, end = error.context_mark, error.problem_mark
     if problem.startswith("but ") or not problem:
         problem = f"{context} {problem}".strip()

@@ -26,7 +26,7 @@ from search_spaces.pipeline.graph import find_cycle, in_order
 from search_spaces.pipeline.rules import broken_rules
 from search_spaces.pipeline.stages import STAGES, PipelineHead, Stage, TrainStage
 from search_spaces.positions import Problem, Source
-from search_spaces.spec.base import Section
+from search_spaces.spec.base import Section, from_name
 
 T = TypeVar("T", bound=Section)
 
@@ -238,7 +238,7 @@ def _sweep(pipeline: LoadedPipeline, stage: TrainStage, source: Source) -> Loade
     texts = [f"{key}={json.dumps(value)}" for key, value in stage.overrides.items()]
     made = apply_overrides(Document(dict(stage.sweep), source), texts)
     _raise(made.problems)
-    tracking = {"experiment": pipeline.name, **(made.data.get("tracking") or {})}
+    tracking = {"experiment": pipeline.name, **(from_name(made.data.get("tracking")) or {})}
     shared = {key: pipeline.data[key] for key in ("monitoring",) if key in pipeline.data}
     data = {**shared, **made.data, "name": stage.name, "tracking": tracking}
     data.pop("storage", None)

@@ -16,6 +16,7 @@ from pydantic import (
     PlainSerializer,
     ValidationInfo,
     WithJsonSchema,
+    model_validator,
 )
 from pydantic_core import CoreSchema, core_schema
 
@@ -110,3 +111,17 @@ class Section(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="forbid", strict=True, allow_inf_nan=False, serialize_by_alias=True
     )
+
+
+class NamedSection(Section):
+    """A section that may be given by its name alone: `scheduler: none` is `{name: none}`."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_name(cls, data: Any) -> Any:
+        return from_name(data)
+
+
+def from_name(section: Any) -> Any:
+    """The keys of a section that is given by its name alone; anything else unchanged."""
+    return {"name": section} if isinstance(section, str) else section

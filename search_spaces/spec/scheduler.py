@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from search_spaces.domains.conditional import domains_by_name
 from search_spaces.errors import suggest
 from search_spaces.limits import limit
-from search_spaces.spec.base import OneOf, Section
+from search_spaces.spec.base import NamedSection, OneOf
 
 SCHEDULERS: dict[str, str] = {
     "asha": "tuning.search.schedulers.asha:Asha",
@@ -30,7 +30,7 @@ PAUSING = ("asha_promote", "pbt", "pb2")
 MAX_RUNGS, MAX_GENERATIONS = 1000, 10_000
 
 
-class SchedulerSpec(Section):
+class SchedulerSpec(NamedSection):
     """Early stopping, pauses, and copies of weights from other trials."""
 
     name: Annotated[str, OneOf(("auto", *SCHEDULERS))] = Field(

@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from search_spaces.spec.base import OneOf, Section
+from search_spaces.spec.base import NamedSection, OneOf
 
 SEARCHERS: dict[str, str] = {
     "mfgp": "tuning.search.models.multi_fidelity_gp:MultiFidelitySampler",
@@ -28,7 +28,7 @@ ONE_METRIC = ("mfgp", "cmaes")
 """Searchers that model one objective."""
 
 
-class SearchSpec(Section):
+class SearchSpec(NamedSection):
     """Proposals of configurations."""
 
     name: Annotated[str, OneOf(("auto", *SEARCHERS))] = Field(

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import Field, ValidationInfo, field_validator
+from pydantic_core import PydanticCustomError
 
 from search_spaces.errors import suggest
 from search_spaces.limits import limit
@@ -33,6 +35,34 @@ def objectives(metrics: Metrics, modes: Modes) -> tuple[Objective, ...]:
     names = [metrics] if isinstance(metrics, str) else metrics
     goals: list[Mode] = modes if isinstance(modes, list) else [modes] * len(names)
     return tuple(Objective(n, g) for n, g in zip(names, goals, strict=True))
+
+
+_WORD = r"(?<![a-z])(?:{})(?![a-z])"
+_MAXIMISED = _WORD.format(
+    "acc|accuracy|ap|auc|auprc|auroc|bleu|dice|em|f1|iou|kappa|map|mcc|miou|mrr|ndcg|pass|"
+    "precision|psnr|r2|recall|return|reward|rouge|rougel|ssim"
+)
+_MINIMISED = _WORD.format("cost|err|error|loss|nll|rmse")
+
+
+def is_maximised(metric: str) -> bool:
+    """Whether a word of the metric's name, like `val/accuracy`, says that more is better."""
+    name = metric.lower()
+    return bool(re.search(_MAXIMISED, name)) and not re.search(_MINIMISED, name)
+
+
+def default_mode(mode: object, info: ValidationInfo) -> object:
+    """`min` where no mode is given.
+
+    Raises:
+        PydanticCustomError: the name of a metric says that more is better.
+    """
+    metrics = info.data.get("metrics", [])
+    names = [metrics] if isinstance(metrics, str) else metrics
+    if mode is None and (high := next(filter(is_maximised, names), None)):
+        text = f"{high} needs a mode: max if more is better, else min"
+        raise PydanticCustomError("plain", "{text}", {"text": text, "path": ("metric",)})
+    return "min" if mode is None else mode
 
 
 def check_pairs(modes: Modes, info: ValidationInfo) -> Modes:

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
+    BeforeValidator,
     Field,
     PlainValidator,
     ValidationInfo,
@@ -45,6 +46,7 @@ from search_spaces.spec.select import (
     Objective,
     SelectSpec,
     check_pairs,
+    default_mode,
     default_objectives,
     objectives,
 )
@@ -83,6 +85,12 @@ def _check_variables(names: list[str]) -> list[str]:
 class SweepSpec(Section):
     """One search over one space: the content of a sweep file."""
 
+    @classmethod
+    def sections(cls) -> dict[str, type[Section]]:
+        """The keys that hold a section, and its class."""
+        types = {name: field.annotation for name, field in cls.model_fields.items()}
+        return {n: t for n, t in types.items() if isinstance(t, type) and issubclass(t, Section)}
+
     name: str = Field(
         pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$",
         max_length=64,
@@ -99,8 +107,12 @@ class SweepSpec(Section):
     metrics: Metrics = Field(
         alias="metric", description="The reported metric to optimise, or a list of several."
     )
-    modes: Annotated[Modes, AfterValidator(check_pairs)] = Field(
-        "min", alias="mode", description="Whether less or more is better; or one per metric."
+    modes: Annotated[Modes, BeforeValidator(default_mode), AfterValidator(check_pairs)] = Field(
+        None,
+        alias="mode",
+        validate_default=True,
+        description="Whether less or more is better; or one per metric. Default: min; required for "
+        "a metric whose name says that more is better, like accuracy.",
     )
     space: Annotated[dict[str, Any], PlainValidator(parse_space)] = Field(
         description="Searched parameters, nested as you like, each with a domain."
@@ -139,7 +151,10 @@ class SweepSpec(Section):
         1, ge=1, description="Seeds with which each configuration is tried (trials)."
     )
     search: SearchSpec = Field(default_factory=SearchSpec)
-    scheduler: Annotated[SchedulerSpec, AfterValidator(check_scheduler)]
+    scheduler: Annotated[SchedulerSpec, AfterValidator(check_scheduler)] = Field(
+        default_factory=lambda: SchedulerSpec(name="none"),
+        description="Default: none, so that every trial runs to its end.",
+    )
     prices: PricesSpec | None = Field(
         None, description="What the machines cost; `budget.cost` needs it."
     )
@@ -169,12 +184,11 @@ class SweepSpec(Section):
         """Replace a section without keys (all commented out, say) by its defaults."""
         if not isinstance(data, Mapping):
             return data
-        sections = [
-            name
-            for name, field in cls.model_fields.items()
-            if isinstance(field.annotation, type) and issubclass(field.annotation, Section)
-        ]
-        return {**data, **{key: {} for key in (*sections, "fixed") if data.get(key) is None}}
+        empty: dict[str, Any] = {
+            key: {} for key in (*cls.sections(), "fixed") if data.get(key) is None
+        }
+        made = {**data, **empty}
+        return made if made["scheduler"] else {k: v for k, v in made.items() if k != "scheduler"}
 
     @field_validator("budget")
     @classmethod

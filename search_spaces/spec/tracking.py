@@ -7,13 +7,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from search_spaces.spec.base import EnvText, EnvVariable, Section
+from search_spaces.spec.base import EnvText, EnvVariable, NamedSection, Section
 
 Event = Literal["end", "failure", "budget"]
 _DEFAULT: list[Event] = ["end", "failure"]
 
 
-class TrackingSpec(Section):
+class TrackingSpec(NamedSection):
     """Logging of runs, for comparison."""
 
     name: Literal["mlflow", "none"] = Field("mlflow", description="Tracker.")

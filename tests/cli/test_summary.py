@@ -30,7 +30,7 @@ def test_summary_suggests_only_commands_that_work(tune: Tune) -> None:
         "    export_hf = Trainable.export_hf\n",
     )
     paths = tune.sweep("mine", budget={"trials": 3}, trainable="plain.py:Plain")
-    board = [words[0] for words in tune("show", "mine").lines[2:5]]
+    board = [words[0] for words in tune("show", "mine").lines[1:4]]
     for trial_id in board[:2]:
         folder = add_checkpoint(paths, trial_id, 9)
         (folder / "lineage.json").write_text(f'{{"init": "{trial_id}"}}')
@@ -56,7 +56,7 @@ def test_resume_of_a_finished_sweep_takes_no_time(tune: Tune) -> None:
 
 def test_summary_inspects_the_confirmed_winner(tune: Tune) -> None:
     paths = tune.sweep("mine")
-    ranked = [words[0] for words in tune("show", "mine").lines[2:4]]
+    ranked = [words[0] for words in tune("show", "mine").lines[1:3]]
     trials = tuple(
         ConfirmedTrial(trial=trial, series={"loss": Remeasurement(search=0.1, test=(2.0 - rank,))})
         for rank, trial in enumerate(ranked)

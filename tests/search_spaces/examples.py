@@ -27,7 +27,7 @@ SHIPPED = sorted(Path(search_spaces.__file__).parent.glob("*.yaml"))
 MINIMAL = """\
 name: small
 trainable: digits
-metric: accuracy
+metric: loss
 space:
   lr: {loguniform: [1e-4, 1e-1]}
   model:

@@ -100,11 +100,6 @@ def size(num_bytes: float) -> str:
     return f"{num_bytes:.3g} TB"
 
 
-def heading(name: str) -> str:
-    """A column's name, split into lines at `_` and `.`, so that the values set the width."""
-    return name.replace("_", "_\n").replace(".", ".\n")
-
-
 def state_style(state: str) -> str:
     """The colour of a trial's state."""
     return _STYLES.get(state, "")
@@ -120,6 +115,9 @@ def make_console() -> Console:
     from rich.segment import Segment
 
     class ShownConsole(Console):
+        def on_broken_pipe(self) -> None:
+            """Leave it to `guarded_output`; Rich would end the process with exit code 1."""
+
         def render(
             self, renderable: RenderableType, options: ConsoleOptions | None = None
         ) -> Iterable[Segment]:

@@ -14,7 +14,8 @@ from results.records.trial import Report, TrialRecord, TrialState
 from results.tracking import Ending
 from tuning.cli.formatting import duration, setting
 from tuning.cli.progress import SweepProgress
-from tuning.cli.trials_table import TrialsTable, trials_table
+from tuning.cli.table import Table as TextTable
+from tuning.cli.trials_table import trials_table
 from tuning.controller.events import SessionStart, SweepEvents
 
 _OTHER_LINES = 8
@@ -104,11 +105,11 @@ class LiveView(View):
             parts.append(Text(self._message, style="dim"))
         return Group(*parts)
 
-    def _table(self) -> TrialsTable:
+    def _table(self) -> TextTable:
         progress = self.progress
         num_rows = max(5, self.console.height - _OTHER_LINES)
         rows = [(r, *progress.newest(r.id)) for r in self._order()[:num_rows]]
-        return trials_table(progress.spec, rows, progress.leaders(), self.console.width)
+        return trials_table(progress.spec, rows, progress.leaders())
 
     def _order(self) -> list[TrialRecord]:
         sign = 1 if self.progress.spec.mode == "min" else -1

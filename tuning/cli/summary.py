@@ -21,19 +21,20 @@ from results.sweep_folder.folder import sweep_argument
 from search_spaces.errors import UserError, first_few
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import duration, number, setting
-from tuning.cli.trials_table import TrialsTable, trials_table
+from tuning.cli.table import Table
+from tuning.cli.trials_table import trials_table
 
 if TYPE_CHECKING:
     from tuning.controller.sweep import SweepController
 
 
 def leaderboard_table(
-    spec: SweepSpec, board: Sequence[TrialSummary], best: Collection[str], width: int
-) -> TrialsTable:
-    """The rows of a leaderboard, at most `width` characters wide; those in `best` are marked."""
+    spec: SweepSpec, board: Sequence[TrialSummary], best: Collection[str]
+) -> Table:
+    """The rows of a leaderboard; those in `best` are marked."""
     others = [o.metric for o in spec.objectives[1:]]
     rows = [(e.record, e.step, [e.value, *map(e.values.get, others)]) for e in board]
-    return trials_table(spec, rows, best, width, _means(board))
+    return trials_table(spec, rows, best, _means(board))
 
 
 def leaders(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial] | None = None) -> list[str]:
@@ -65,7 +66,7 @@ def print_summary(run: SweepController, console: Console) -> None:
     board = read_leaderboard(paths, spec.metric, spec.mode)
     if board:
         best = leaders(paths, spec)
-        console.print(leaderboard_table(spec, board[:10], best, console.width))
+        console.print(leaderboard_table(spec, board[:10], best))
     if len(board) > 10:
         console.print(f"… {len(board) - 10} more: tune show {sweep_argument(paths)}", style="dim")
     for line in [*_outcome(run, board), *_next_steps(run, board)]:
@@ -101,16 +102,17 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
     finished = sum(count for state, count in states.items() if state.finished)
     yield f"trials {finished} finished in {duration(run.elapsed_s)}: {counts or 'none'}"
     if waits := [a.waited for r in run.records.values() for a in r.attempts if a.waited]:
-        yield f"waited for workers to start: {duration(sum(waits))}"
+        each = f", summed over {len(waits)} attempts" * (len(waits) > 1)
+        yield f"waited for workers to start: {duration(sum(waits))}{each}"
     reasons = Counter(e.record.reason for e in board if e.record.state is TrialState.STOPPED)
     if reasons:
         counts = ", ".join(f"{count} by {reason}" for reason, count in reasons.most_common())
         yield f"stopped early: {counts}"
-    yield from failure_lines(run.paths, board)
+    trials = list(read_trials_with_reports(run.paths))
+    yield from [*failure_lines(run.paths, board), *rung_lines(run.paths, run.spec, trials)]
     if not run.interrupted and (limit := run.limit):
         cost = cost_shares(run.records.values(), run.spec.prices)
         yield f"ended by {limit.summary}; spent {cost}"
-    yield from rung_lines(run.paths, run.spec, list(read_trials_with_reports(run.paths)))
     leaks = [f"{r.id} ({a.leak})" for r in run.records.values() for a in r.attempts if a.leak]
     if leaks:
         more = f" and {len(leaks) - 1} more" * (len(leaks) > 1)

@@ -202,6 +202,9 @@ def _start(
     for observer in observers:
         run.observers.add(observer)
     history = [(record, reports.get(record.id, ())) for record in run.records.values()]
+    if history and run.finished:
+        why = f", which reached {run.limit.summary}" if run.limit else ""
+        introduction = [*introduction, f"nothing is to do for this sweep{why}"]
     start = SessionStart(run.paths, run.spec, spent_s, history, introduction)
     run.observers.session_started(start)
 

@@ -65,7 +65,8 @@ class Sweep(Asking):
             the main script is stored by value in the folder's `code/`. None with a `command`.
         metric: reported metric to optimise, or a list of several.
         space: searched parameters, each with a domain.
-        mode: `min` or `max`, or one for each metric.
+        mode: `min` or `max`, or one for each metric; default: min, but required for a metric whose
+            name says that more is better, like accuracy.
         budget: of the sweep, as `tuning.Budget(trials=20)`.
         name: of the sweep; default: the trainable's, with a number if that one is taken.
         storage: folder of all sweeps; default: `$TUNE_STORAGE`, or ./sweeps.
@@ -82,17 +83,17 @@ class Sweep(Asking):
         metric: str | Sequence[str] | None = None,
         space: Mapping[str, Any] | None = None,
         *,
-        mode: str | Sequence[str] = "min",
+        mode: str | Sequence[str] | None = None,
         budget: Mapping[str, Any] | None = None,
         name: str | None = None,
         storage: str | Path | None = None,
-        scheduler: Mapping[str, Any] | None = None,
+        scheduler: Mapping[str, Any] | str | None = None,
         **keys: Any,
     ) -> None:
         folder = tempfile.mkdtemp(prefix="tune-code-")
         weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         keys |= {"metric": metric, "space": space, "mode": mode, "budget": budget, "name": name}
-        keys |= {"scheduler": scheduler or {"name": "none"}, "storage": storage}
+        keys |= {"scheduler": scheduler, "storage": storage}
         self._loaded = check_arguments(trainable, keys, Path(folder))
         self._paths: SweepPaths | None = None
 

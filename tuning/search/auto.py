@@ -36,6 +36,8 @@ def choose_scheduler(spec: SweepSpec) -> AutoChoice:
     Raises:
         UserError: the trainable does not exist.
     """
+    if "scheduler" not in spec.model_fields_set:
+        return AutoChoice("none", "no scheduler in the file: every trial runs to its end")
     return _choose(spec.scheduler.name, _pick_scheduler, spec)
 
 

@@ -23,16 +23,16 @@ def test_show_sweep(tune: Tune) -> None:
     tune.sweep("mine")
     output = tune("show", "mine")
     best = tune.best("mine")
-    assert output.lines[1] == ["trial", "state", "step", "loss", "x", "k", "time"]
-    assert output.lines[2][:2] == [best["trial"], "*"]
-    assert output.lines[2][4:7] == [
+    assert output.lines[0] == ["trial", "state", "step", "loss", "x", "opt.k", "time"]
+    assert output.lines[1][:2] == [best["trial"], "*"]
+    assert output.lines[1][4:7] == [
         f"{best['value']:.4g}",
         f"{best['params']['x']:.4g}",
         str(best["params"]["opt.k"]),
     ]
-    values = [float(words[-4]) for words in output.lines[2:8]]
+    values = [float(words[-4]) for words in output.lines[1:7]]
     assert values == sorted(values)
-    assert output.lines[8:] == [[], ["6", "of", "6", "trials", "finished;", "done"]]
+    assert output.lines[7:] == [[], ["6", "of", "6", "trials", "finished;", "done"]]
 
 
 def test_show_counts_failures(tune: Tune) -> None:
@@ -195,7 +195,7 @@ def test_show_counts_the_reports_that_lack_the_metric_before_the_last(tune: Tune
     write_trial(files, record.model_copy(update=finished))
     output = tune("show", "mine")
     assert f"1 of {len(chain.lines) + 2} reports of t0000 lack the metric" in output.out
-    assert "0.5" in output.lines[2]
+    assert "0.5" in output.lines[1]
 
 
 def test_costs_are_in_ls_show_and_of_each_trial(tune: Tune) -> None:
@@ -210,7 +210,7 @@ def test_costs_are_in_ls_show_and_of_each_trial(tune: Tune) -> None:
     shown = tune("show", "mine")
     assert spent in shown.out
     rows = shown.out.splitlines()
-    assert rows[1].rstrip().endswith(" EUR")
+    assert rows[0].rstrip().endswith(" EUR")
     assert sum(row.rstrip().endswith(" 3.00") for row in rows) == 2
     assert "spent 0.00083 CPU-hours, 3.00 EUR\n" in tune("show", "mine", "t0001").out
     assert tune("ls").out.rstrip().endswith("0.00 CPU, 6.00 EUR")

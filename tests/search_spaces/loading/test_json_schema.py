@@ -10,7 +10,7 @@ import pytest
 from ruamel.yaml import YAML
 
 from search_spaces.domains.domain import KINDS
-from tests.search_spaces.examples import BAD_FOLDER, SHIPPED
+from tests.search_spaces.examples import BAD_FOLDER, MINIMAL, SHIPPED
 from trainables.hyperparameters import sweep_schema
 
 SCHEMA = sweep_schema()
@@ -31,6 +31,12 @@ def test_shipped_file_matches_the_schema(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert text.startswith("# yaml-language-server: $schema=./sweep.schema.json\n")
     assert errors_of(text) == []
+
+
+def test_named_section_may_be_text() -> None:
+    text = MINIMAL.replace("{max_t: 9}", "none") + "search: random\ntracking: none\n"
+    assert errors_of(text) == []
+    assert errors_of(text.replace("random", "randon"))
 
 
 @pytest.mark.parametrize(

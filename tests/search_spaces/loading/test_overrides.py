@@ -74,7 +74,13 @@ BAD = [
     ("fixed.lr=0.1", "(small.yaml:5); use --set space.lr=0.1 to pin it"),
     ("space.lrr=0.1", "space.lrr: not in the space (did you mean 'lr'?)"),
     ("lr=0.1", "lr: unknown key (did you mean 'space.lr'?)"),
-    ("budgt.trials=3", "budgt: unknown key (did you mean 'budget'?)"),
+    ("trials=3", "trials: unknown key (did you mean 'budget.trials'?)"),
+    ("trails=3", "trails: unknown key (did you mean 'budget.trials'?)"),
+    ("max_t=3", "max_t: unknown key (did you mean 'scheduler.max_t'?)"),
+    ("search.trials=3", "search.trials: unknown key (did you mean 'budget.trials'?)"),
+    ("budgt.trials=3", "budgt.trials: unknown key (did you mean 'budget.trials'?)"),
+    ("uri=x", "uri: unknown key (did you mean 'tracking.uri'?)"),
+    ("name.x=1", "name holds a value, it has no keys"),
     ("budget.trial=3", "budget.trial: unknown key (did you mean 'trials'?)"),
     ("budget.trials=x", "budget.trials: must be a whole number >= 1, got 'x'"),
     ("seed", "expected key=value, like --set budget.trials=3"),
@@ -128,3 +134,12 @@ def test_override_pins_an_option_with_its_parameters() -> None:
 def test_only_searched_parameter_can_be_pinned(path: Path) -> None:
     spec = load_sweep(path, ["space={lr: {uniform: [0, 1]}}", "space.lr=0.02"]).spec
     assert list(spec.domains()["lr"].categories) == [0.02]
+
+
+def test_named_section_as_text_takes_more_keys(path: Path) -> None:
+    path.write_text(FILE.replace("scheduler: {max_t: 9}", "scheduler: asha"))
+    loaded = load_sweep(path, ["scheduler.max_t=4", "search=random"])
+    scheduler = loaded.spec.scheduler
+    assert (scheduler.name, scheduler.max_t, loaded.spec.search.name) == ("asha", 4, "random")
+    assert "scheduler.max_t: asha needs max_t" in refusal(path)
+    assert "scheduler.name: must be" in refusal(path, "scheduler=ahsa")

@@ -35,6 +35,15 @@ def test_spec_has_defaults(tmp_path: Path) -> None:
     assert (spec.tracking.name, spec.tracking.uri) == ("mlflow", None)
 
 
+def test_no_scheduler_stops_no_trial(tmp_path: Path) -> None:
+    spec = load(tmp_path, MINIMAL.replace("scheduler: {max_t: 9}\n", "scheduler:\n")).spec
+    assert spec.scheduler.name == "none"
+    frozen = dump_sweep(spec)
+    assert load(tmp_path, frozen).spec == spec
+    with pytest.raises(UserError, match="auto needs max_t"):
+        load(tmp_path, MINIMAL.replace("{max_t: 9}", "{grace_period: 2}"))
+
+
 def test_domains_are_flat_and_in_file_order(tmp_path: Path) -> None:
     domains = load(tmp_path, MINIMAL).spec.domains()
     assert list(domains) == ["lr", "model.layers"]

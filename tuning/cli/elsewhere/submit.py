@@ -143,22 +143,19 @@ def queue(storage: StorageDir = None, json_: Json = False) -> None:
 
     Example: tune queue
     """
-    from rich.table import Table
-
     from results.sweep_folder.folder import resolve_storage
+    from tuning.cli.table import Table
 
     root = resolve_storage(storage)
     jobs, problems = _jobs(root)
     if json_:
         return print_json({"storage": root.root, "jobs": jobs, "problems": problems})
     if jobs:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("id", "engine", "state", "sweep", "sweep's state", "submitted"):
-            table.add_column(column, overflow="fold")
-        for job in jobs:
-            date = time.strftime("%Y-%m-%d %H:%M", time.localtime(job["submitted"]))
-            table.add_row(*list(job.values())[:-1], date)
-        make_console().print(table)
+        titles = ("id", "engine", "state", "sweep", "sweep's state", "submitted")
+        dates = (time.localtime(job["submitted"]) for job in jobs)
+        shown = (time.strftime("%Y-%m-%d %H:%M", date) for date in dates)
+        rows = [[*list(job.values())[:-1], date] for job, date in zip(jobs, shown, strict=True)]
+        make_console().print(Table.of(titles, rows, flexible=("state", "sweep's state")))
     elif not problems:
         echo(f"no sweep in {root.root} was submitted; do that with: tune submit FILE")
     for problem in problems:

@@ -38,11 +38,9 @@ def compare(
 
     Example: tune compare digits digits-2 --html both.html
     """
-    from rich.table import Table
-    from rich.text import Text
-
     from results.analysis.comparison import compare as read
     from results.report.comparison_page import table, write_comparison
+    from tuning.cli.table import Table
 
     if len(sweeps) < 2:
         raise UserError(f"tune compare needs two sweeps or more, got {sweeps[0]} alone")
@@ -53,12 +51,7 @@ def compare(
     if json_:
         return print_json({**_facts(standings), "pages": pages})
     header, rows = table(standings)
-    shown = Table(box=None, pad_edge=False, header_style="bold")
-    for name in header:
-        shown.add_column(Text(name), overflow="fold")
-    for row in rows:
-        shown.add_row(*map(Text, row))
-    make_console().print(shown)
+    make_console().print(Table.of(header, rows, flexible=header[:1], right=header[3:]))
     print_pages(*pages)
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from results.records.reports import Report
     from results.records.trial import TrialRecord
     from search_spaces.spec.budget import PricesSpec
+    from tuning.cli.table import Cell
 
 _TITLES = ("sweep", "state", "trials", "best", "metric", "trainable", "started", "by", "hours")
 
@@ -61,25 +62,20 @@ def ls(storage: StorageDir = None, json_: Json = False) -> None:
 
 
 def _print_table(found: list[dict[str, Any]], root: Storage) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     from results.storage.sharing import is_shared
+    from tuning.cli.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
     shown = [title != "by" or is_shared(root.root) for title in _TITLES]
-    for title in compress(_TITLES, shown):
-        table.add_column(title, overflow="fold")
-    for one in found:
-        if one["state"] == "damaged":
-            table.add_row(one["name"], Text("damaged", style="red"))
-        else:
-            table.add_row(*compress(_cells(one), shown))
-    make_console().print(table)
+    rows = [[*compress(_cells(one), shown)] for one in found]
+    flexible, optional = ("metric", "trainable", "hours"), ("trainable", "started", "by", "hours")
+    titles = [*compress(_TITLES, shown)]
+    make_console().print(Table.of(titles, rows, flexible=flexible, optional=optional))
 
 
-def _cells(one: dict[str, Any]) -> list[str]:
+def _cells(one: dict[str, Any]) -> list[str | Cell]:
     """What the table says of a sweep or pipeline."""
+    if one["state"] == "damaged":
+        return [one["name"], ("damaged", "red"), *[""] * (len(_TITLES) - 2)]
     began = one["started"]
     date = time.strftime("%Y-%m-%d", time.localtime(began)) if began else "-"
     start = [one["name"], one["state"]]

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from tuning.cli.formatting import duration, number, print_lines
 from tuning.cli.look.facts import pipeline_facts
-from tuning.cli.run.plan_pipeline import stage_table
+from tuning.cli.table import Table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -19,17 +19,19 @@ def show_pipeline(paths: PipelinePaths, console: Console) -> None:
     from results.sweep_folder.folder import pipeline_argument
 
     facts = pipeline_facts(paths)
-    table = stage_table("stage", "kind", "after", "state", "time", "put out")
-    for stage in facts["stages"]:
-        table.add_row(
+    rows = [
+        [
             stage["name"],
             stage["kind"],
             ", ".join(stage["after"]) or "-",
             stage["state"],
             "-" if stage["seconds"] is None else duration(stage["seconds"]),
             _put_out(stage),
-        )
-    console.print(table)
+        ]
+        for stage in facts["stages"]
+    ]
+    titles = ("stage", "kind", "after", "state", "time", "put out")
+    console.print(Table.of(titles, rows, flexible=("after", "put out")))
     print_lines(console, f"{facts['done']} of {len(facts['stages'])} stages complete")
     if facts["driver"]:
         print_lines(console, f"driven by {facts['driver']}")

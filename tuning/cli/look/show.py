@@ -151,7 +151,7 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
     trials, board = read.trials, read.lines
     if board:
         best = leaders(paths, spec, trials)
-        console.print(leaderboard_table(spec, board, best, console.width))
+        console.print(leaderboard_table(spec, board, best))
         if len(spec.objectives) > 1:
             console.print("* on the Pareto front", style="dim")
         if (chosen := winner(paths, spec, trials)) and chosen.confirmed:

@@ -11,11 +11,11 @@ from tuning.cli.formatting import duration, limits, make_console, print_lines
 from tuning.cli.json_output import print_json
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from results.records.pipeline import PipelinePaths
     from search_spaces.pipeline.loading import LoadedPipeline
     from tuning.controller.resources.forecast import Forecast
+
+_PLAN = ("stage", "kind", "after", "state", "budget", "forecast")
 
 
 def plan_pipeline(
@@ -31,8 +31,8 @@ def plan_pipeline(
 
     from results.models.stages import read_stages
     from results.sweep_folder.folder import resolve_storage
-    from search_spaces.pipeline.graph import dependencies
     from search_spaces.pipeline.loading import load_pipeline
+    from tuning.cli.table import Table
     from tuning.cluster.connection import ray_cluster
     from tuning.pipelines.check import check_pipeline
     from tuning.pipelines.folder import find_pipeline
@@ -56,21 +56,31 @@ def plan_pipeline(
         forecasts = _forecasts(pipeline, found, nodes)
     if as_json:
         return print_json(_facts(pipeline, forecasts, done))
-    table = stage_table("stage", "kind", "after", "state", "budget", "forecast")
-    for name in pipeline.order:
-        stage = pipeline.stages[name]
-        sweep = pipeline.sweeps.get(name)
-        table.add_row(
-            name,
-            stage.kind,
-            ", ".join(dependencies(name, pipeline.stages)) or "-",
-            "complete" if name in done else "to run",
-            limits(sweep.spec.budget) if sweep else "-",
-            _forecast(forecasts.get(name), name in done) if sweep else "-",
-        )
+    rows = _rows(pipeline, forecasts, done)
     console.print(Text.assemble((pipeline.name, "bold"), f": {len(pipeline.stages)} stages"))
-    console.print(table)
+    console.print(Table.of(_PLAN, rows, flexible=("after", "budget", "forecast")))
     print_lines(console, *_whole(pipeline, forecasts, done))
+
+
+def _rows(
+    pipeline: LoadedPipeline, forecasts: Mapping[str, Forecast], done: set[str]
+) -> list[list[str]]:
+    from search_spaces.pipeline.graph import dependencies
+
+    rows = []
+    for name in pipeline.order:
+        sweep = pipeline.sweeps.get(name)
+        rows.append(
+            [
+                name,
+                pipeline.stages[name].kind,
+                ", ".join(dependencies(name, pipeline.stages)) or "-",
+                "complete" if name in done else "to run",
+                limits(sweep.spec.budget) if sweep else "-",
+                _forecast(forecasts.get(name), name in done) if sweep else "-",
+            ]
+        )
+    return rows
 
 
 def _facts(
@@ -90,16 +100,6 @@ def _facts(
         for name in pipeline.order
     ]
     return {"pipeline": pipeline.name, "stages": stages}
-
-
-def stage_table(*columns: str) -> Table:
-    """A table without rows, a line for each stage."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in columns:
-        table.add_column(name, overflow="fold")
-    return table
 
 
 def _forecasts(

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from rich.table import Table
-
 from search_spaces.domains.conditional import Constant, Parameter, parameters
 from search_spaces.domains.domain import Domain
 from search_spaces.domains.parser import fixed_formulas
@@ -14,6 +12,7 @@ from search_spaces.formulas.constraints import formula_positions, resolve_values
 from search_spaces.nested import dotted, walk
 from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import setting
+from tuning.cli.table import Table
 
 
 def space_table(spec: SweepSpec, sampled: list[dict[str, Any]]) -> Table:
@@ -22,17 +21,15 @@ def space_table(spec: SweepSpec, sampled: list[dict[str, Any]]) -> Table:
     rows = [row for row in parameters(spec.space) if not isinstance(row.leaf, Constant)]
     rows += [Parameter(name, formula, ()) for name, formula in fixed_formulas(spec.fixed)]
     conditional = any(row.when for row in rows)
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for title in ("parameter", "domain", *(["only if"] if conditional else [])):
-        table.add_column(title, no_wrap=title == "parameter")
-    for i in range(len(sampled)):
-        table.add_column(f"sample {i + 1}", no_wrap=True)
+    samples = [f"sample {i + 1}" for i in range(len(sampled))]
+    lines = []
     for row in rows:
         name = "  " * len(row.when) + row.name
         when = [", ".join(f"{chooser} = {label}" for chooser, label in row.when)]
         cells = [setting(known[row.name]) if _is_active(row, known) else "" for known in columns]
-        table.add_row(name, _domain(row), *(when if conditional else []), *cells)
-    return table
+        lines.append([name, _domain(row), *(when if conditional else []), *cells])
+    titles = ["parameter", "domain", *(["only if"] if conditional else []), *samples]
+    return Table.of(titles, lines, flexible=titles[1:], optional=samples[1:])
 
 
 def rule_lines(spec: SweepSpec) -> list[str]:

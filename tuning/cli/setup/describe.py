@@ -33,10 +33,9 @@ def describe(
 
     Example: tune describe causal_lm
     """
-    from rich.table import Table
-
     from trainables.hyperparameters import hyperparameters
     from trainables.registry import resolve
+    from tuning.cli.table import Table
 
     found = resolve(trainable)
     rows = hyperparameters(found)
@@ -44,14 +43,17 @@ def describe(
         return print_json({"trainable": trainable, "hyperparameters": rows})
     console = make_console()
     print_lines(console, *_facts(found))
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("name", "default", "must be", "meaning"):
-        table.add_column(name, overflow="fold", ratio=None if name == "name" else 1)
+    titles = ("name", "default", "must be", "meaning")
+    cells, group = list[list[str]](), list[str]()
     for row in rows:
         default = "required" if row["required"] else setting(row["default"])
-        table.add_row(row["name"], default, row["rule"], row["meaning"])
+        *above, name = row["name"].split(".")
+        if above != group:
+            group = above
+            cells += [[".".join(above), "", "", ""]] * bool(above)
+        cells.append([f"{'  ' * bool(above)}{name}", default, row["rule"], row["meaning"]])
     if rows:
-        console.print(table)
+        console.print(Table.of(titles, cells, flexible=titles[1:]))
     else:
         print_lines(console, "its hyperparameters are not declared: any name is accepted")
 

@@ -91,15 +91,12 @@ def _print(console: Console, found: Diagnosis) -> None:
 
 def _table(found: Diagnosis) -> object:
     """One line per measurement: seconds, MB, rows."""
-    from rich.table import Table
-
+    from tuning.cli.table import Table
     from tuning.doctor.summary import statistics_of
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("of the workers")
     columns = ("min", "mean", "max", "total")
-    for name in columns:
-        table.add_column(name, justify="right")
-    for name, values in statistics_of(found.rehearsal.workers).items():
-        table.add_row(name, *(number(values[c]) if c in values else "" for c in columns))
-    return table
+    rows = [
+        [name, *(number(values[c]) if c in values else "" for c in columns)]
+        for name, values in statistics_of(found.rehearsal.workers).items()
+    ]
+    return Table.of(["of the workers", *columns], rows, right=columns)

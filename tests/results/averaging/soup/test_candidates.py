@@ -26,7 +26,7 @@ def test_best_trials_skips_trials_without_an_intact_checkpoint(sweep: SweepPaths
     assert [c.label for c in best(sweep)] == ["t0003", "t0000"]
     assert [c.label for c in best(sweep, 1)] == ["t0003"]
     with pytest.raises(UserError, match="no trial has both a finite 'accuracy'"):
-        soups.best_trials(sweep, make_spec(metric="accuracy"), 3)
+        soups.best_trials(sweep, make_spec(metric="accuracy", mode="max"), 3)
     given = soups.named_trials(sweep, SPEC, ["t0000", "t0003"])
     assert [c.label for c in given] == ["t0000", "t0003"]
     with pytest.raises(UserError, match="no trial 't0009'"):
