@@ -1,4 +1,4 @@
-"""`tune init --like`: files of other programs become sweep files that load."""
+"""`tune init`: examples, and files for training code and from those of other programs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import UserError
+from search_spaces.examples import description, examples
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import Tune
 from tests.user_code.conftest import PROGRAMS
@@ -91,3 +92,35 @@ def test_command_writes_a_file_that_can_be_planned(tune: Tune) -> None:
     assert (tune.cwd / "sweep.yaml").read_text() == printed
     tune("plan", "sweep.yaml")
     assert "sweep.yaml: exists; choose another name" in tune.refused(*like, "-o", "sweep.yaml")
+
+
+def test_init_alone_lists_every_example_with_its_own_description(tune: Tune) -> None:
+    lines = {line[0]: line for line in tune("init").lines if line}
+    for name, path in examples().items():
+        assert lines[name][-1] == description(path).split()[-1]
+
+
+@pytest.mark.parametrize("name", examples())
+def test_example_is_written_once(tune: Tune, name: str) -> None:
+    assert f"tune run {name}.yaml" in tune("init", name).out
+    text = (tune.cwd / f"{name}.yaml").read_text()
+    assert "schema" not in text.partition("\n")[0]
+    assert "search_spaces/" not in text
+    assert f"{name}.yaml: exists" in tune.refused("init", name)
+
+
+def test_example_brings_the_files_that_it_needs(tune: Tune) -> None:
+    tune("init", "command.yaml", "-o", "mine.yaml")
+    assert sorted(path.name for path in tune.cwd.iterdir()) == ["command.awk", "mine.yaml"]
+    tune("plan", "mine.yaml")
+
+
+@pytest.mark.parametrize("args", [("digit",), ("digits", "--like", "a.yaml"), ("-o", "a.yaml")])
+def test_wrong_use_of_init_writes_nothing(tune: Tune, args: tuple[str, ...]) -> None:
+    tune.refused("init", *args)
+    assert not [*tune.cwd.iterdir()]
+
+
+def test_missing_file_with_the_name_of_an_example_says_how_to_write_it(tune: Tune) -> None:
+    for command in ("run", "plan", "trial"):
+        assert "`tune init digits`" in tune.refused(command, "search_spaces/digits.yaml")
