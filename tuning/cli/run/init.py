@@ -65,9 +65,9 @@ def init(
         first, *rest = example_files(path).items()
         _write({output or Path(path.name): first[1], **{Path(name): text for name, text in rest}})
     elif trainable is not None:
-        from tuning.translation.code import trainable_text
+        from tuning.translation.training_code import trainable_text
 
-        name, text = trainable_text(trainable)
+        name, text = trainable_text(trainable, output.parent if output else Path())
         _write({output or Path(f"{name}.yaml"): text})
     elif like is not None:
         from tuning.translation.translate import sweep_text
@@ -98,6 +98,7 @@ def _list_examples() -> None:
 def _write(files: Mapping[Path, str]) -> None:
     """Write files that do not exist yet; the first is the sweep file."""
     from search_spaces.errors import UserError
+    from search_spaces.loading.sweep_file import OPEN
 
     if there := [path for path in files if path.exists() or path.is_symlink()]:
         raise UserError(f"{there[0]}: exists; choose another name by --output")
@@ -109,4 +110,6 @@ def _write(files: Mapping[Path, str]) -> None:
             raise UserError(f"{path}: cannot be written ({e.strerror})") from None
     first, *rest = map(str, files)
     echo(f"wrote {' and '.join([first, *rest])}")
+    if OPEN in next(iter(files.values())).split('"'):
+        echo(f'fill in each "{OPEN}"; its comment names the place in the code')
     echo(f"check it: tune plan {first}\nrun it:   tune run {first}")
