@@ -13,16 +13,14 @@ from search_spaces.loading.sweep_file import OPEN
 from search_spaces.nested import show
 from trainables.user_code import loader
 from trainables.user_code.command.arguments import script_parser
-from trainables.user_code.optuna.source import Member, ObjectiveSource, read_objective
+from trainables.user_code.optuna.source import read_objective
 from trainables.user_code.parameters import KeyRead, keys_read
 from trainables.user_code.python_source.project import Definition, Project
 from trainables.user_code.python_source.python_file import UNREAD, PythonFile
-from tuning.translation.domains import between
 from tuning.translation.draft import Draft
 from tuning.translation.guesses import choose_objective, domain_around, is_progress, known_domain
-from tuning.translation.optuna_study import read_study
+from tuning.translation.optuna_source import translate_objective
 from tuning.translation.reports import printed_metrics, reported_metrics, returned_metrics
-from tuning.translation.script import Script
 
 _TRIALS = 16
 _CONFIGURATIONS = ("train_loop_config", "param_space")
@@ -60,7 +58,7 @@ def _translate_function(draft: Draft, file: PythonFile, name: str) -> None:
     target = name.rpartition(":")[2]
     objective = read_objective(name)
     if objective is not None:
-        _translate_objective(draft, file, target, objective)
+        translate_objective(draft, file, target, objective)
         return
     project, found = Project(loader.root_of(name)), list[tuple[PythonFile, KeyRead]]()
     for function, config in _entries(project, file, target):
@@ -253,54 +251,3 @@ def _set_objective(draft: Draft, metrics: list[str]) -> None:
     others = [name for name in dict.fromkeys(metrics) if name != metric and not is_progress(name)]
     if others:
         draft.note(None, f"reports {', '.join(others)} too")
-
-
-def _translate_objective(
-    draft: Draft, file: PythonFile, target: str, objective: ObjectiveSource
-) -> None:
-    script = Script(draft, file.tree)
-    read_study(script, target)
-    for member in objective.members:
-        if member.suggests:
-            _add_suggestion(draft, member)
-    if objective.is_passed_on:
-        draft.note(None, "code that is not known gets the trial; it may ask for more")
-
-
-def _add_suggestion(draft: Draft, member: Member) -> None:
-    name, domain = member.argument, None
-    if name is None:
-        draft.notes.append(f"{member.place}: {member.name} of a name that is computed; fill it in")
-        draft.space[OPEN] = OPEN
-        return
-    if member.call is not None and member.file is not None:
-        domain = _suggested(member.name.removeprefix("suggest_"), member.call, member.file)
-    draft.remarks[name] = f"{member.place}{'' if member.always else ': in some branches only'}"
-    if domain is None:
-        draft.remarks[name] += ": its range is not known; fill in a domain"
-    if name not in draft.space:
-        draft.add(None, name, domain or OPEN)
-    elif draft.space[name] != domain:
-        draft.remarks[name] += ": another range than before; fill in a domain"
-        draft.space[name] = OPEN
-
-
-def _suggested(kind: str, call: ast.Call, file: PythonFile) -> dict[str, Any] | None:
-    """The domain of a call of the trial; None if it is not certain."""
-    names = ("name", "choices") if kind == "categorical" else ("name", "low", "high", "step")
-    given = {name: file.literal(node) for name, node in zip(names, call.args, strict=False)}
-    given |= {str(k.arg): file.literal(k.value) for k in call.keywords}
-    if UNREAD in given.values():
-        return None
-    if kind == "categorical":
-        choices = given.get("choices")
-        return {"choice": [*choices]} if isinstance(choices, list | tuple) else None
-    low, high, step = (given.get(key) for key in ("low", "high", "step"))
-    if not isinstance(low, int | float) or not isinstance(high, int | float):
-        return None
-    is_log = bool(given.get("log")) or kind == "loguniform"
-    if kind == "int":
-        return between(int(low), int(high), step, log=is_log)
-    known = ("float", "uniform", "loguniform", "discrete_uniform")
-    step = given.get("q", step) if kind == "discrete_uniform" else step
-    return between(float(low), float(high), step, log=is_log) if kind in known else None
