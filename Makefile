@@ -7,7 +7,7 @@ STAMP := $(VENV)/installed
 # Each test process, and each of Ray's workers, would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: quickstart setup test unit ray user-code layouts check docs bench chaos cluster gpu clean
+.PHONY: quickstart setup test unit ray user-code layouts wheel check docs bench chaos cluster gpu clean
 
 quickstart: setup
 	$(BIN)/tune run search_spaces/llm.yaml
@@ -28,7 +28,7 @@ test: unit ray
 # Each process has half of the files, and who is done takes from the other: both end together. One
 # thread each, as a worker has: threads that wait for a busy processor take several times as long.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu and not scripts and not layouts"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu and not scripts and not layouts and not wheel"
 
 # Each process has a cluster; a file's tests share sweeps.
 ray: setup
@@ -41,6 +41,10 @@ user-code: setup
 # Every layout of 2 to 4 ranks compared with one process, and resumed on others: half an hour.
 layouts: setup
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m layouts
+
+# The wheel alone, in an empty environment: some minutes.
+wheel: setup
+	$(BIN)/python -m pytest -m wheel
 
 check: setup
 	$(BIN)/ruff check .

@@ -1,4 +1,7 @@
-"""Results of a sweep: records, checkpoints, analysis, averages and exports. No Ray."""
+"""Results of a sweep: records, checkpoints, analysis, averages and exports. No Ray.
+
+A package of tune-platform.
+"""
 
 from __future__ import annotations
 

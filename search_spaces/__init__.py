@@ -1,6 +1,7 @@
 """The search: the sweep file's schema, its loader, and the YAML files that ship.
 
 The public names are imported on first use, so that `import search_spaces` loads nothing else.
+A package of tune-platform.
 """
 
 from __future__ import annotations

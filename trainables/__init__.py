@@ -1,6 +1,7 @@
 """The training of one trial. Import from here what your own trainable needs.
 
 Each name is imported when it is first used, because most of these modules import torch.
+A package of tune-platform.
 """
 
 from importlib import import_module

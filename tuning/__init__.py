@@ -1,6 +1,7 @@
 """Drives a sweep: the CLI, the Python API, and the only code that talks to Ray Tune and Optuna.
 
 The public names are imported on first use, so that `import tuning` loads nothing else.
+A package of tune-platform.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ from ruamel.yaml.reader import ReaderError
 
 from search_spaces.checksum import yaml_is_intact
 from search_spaces.errors import UserError, suggest
+from search_spaces.examples import example_hint
 from search_spaces.expressions import MAX_BITS
 from search_spaces.files import read_regular
 from search_spaces.limits import limit
@@ -90,7 +91,8 @@ def _text(path: Path) -> str:
         data = read_regular(path, size=most + 1)
     except FileNotFoundError:
         near = [p.name for p in path.parent.glob("*.yaml")] if path.parent.is_dir() else []
-        raise UserError(f"{path}: no such file{suggest(path.name, near) if near else ''}") from None
+        hint = suggest(path.name, near) if near else example_hint(path)
+        raise UserError(f"{path}: no such file{hint}") from None
     except IsADirectoryError:
         raise UserError(f"{path}: is a folder; name the sweep file in it") from None
     except OSError as e:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 
 from search_spaces.errors import suggest
 from search_spaces.spec.sweep import SweepSpec
@@ -37,29 +38,56 @@ def _keys_read(file: PythonFile, loop: ast.FunctionDef) -> tuple[set[str], set[s
     """Keys that a function reads from its first argument: those that it takes without a test or a
     default, and others; and whether it uses the argument in other ways, so that it may read any.
     """
-    required, optional, reads_all = set[str](), set[str](), False
     arguments = [*loop.args.posonlyargs, *loop.args.args]
     if not arguments:
-        return required, optional, bool(loop.args.vararg or loop.args.kwarg)
-    for node in (part for statement in loop.body for part in ast.walk(statement)):
-        if isinstance(node, ast.Name) and node.id == arguments[0].arg:
-            key, is_required = _key_read(file, node)
+        return set(), set(), bool(loop.args.vararg or loop.args.kwarg)
+    found = [*keys_read(file, loop.body, arguments[0].arg)]
+    required = {read.key for read in found if read.key is not None and read.is_required}
+    optional = {read.key for read in found if read.key is not None and not read.is_required}
+    return required, optional, any(read.key is None for read in found)
+
+
+@dataclass(frozen=True)
+class KeyRead:
+    """A place where code uses its configuration.
+
+    Attributes:
+        node: the configuration there.
+        key: that it reads; None for a name that is computed, or the configuration as a whole.
+        is_required: whether it reads the key without a test or a default.
+        default: what it takes without the key, if that is given there.
+    """
+
+    node: ast.expr
+    key: str | None
+    is_required: bool = False
+    default: ast.expr | None = None
+
+
+def keys_read(file: PythonFile, body: Sequence[ast.stmt], config: str) -> Iterator[KeyRead]:
+    """The places in a function's body that use its configuration.
+
+    Args:
+        config: its name there, also `self.config`.
+    """
+    for node in (part for statement in body for part in ast.walk(statement)):
+        if isinstance(node, ast.Name | ast.Attribute) and ast.unparse(node) == config:
+            key, is_required, default = _key_read(file, node)
             if isinstance(key, ast.Constant) and isinstance(key.value, str):
-                (required if is_required else optional).add(key.value)
-            else:  # a name that is computed, or the configuration as a whole
-                reads_all = True
-    return required, optional, reads_all
+                yield KeyRead(node, key.value, is_required, default)
+            else:
+                yield KeyRead(node, None)
 
 
-def _key_read(file: PythonFile, config: ast.Name) -> tuple[ast.expr | None, bool]:
-    """The key with which a mapping is read, and whether it must be there; None for none."""
+def _key_read(file: PythonFile, config: ast.expr) -> tuple[ast.expr | None, bool, ast.expr | None]:
+    """The key with which a mapping is read, or None; whether it must be there; its default."""
     parent = file.parents[config]
     if isinstance(parent, ast.Subscript) and parent.value is config:
-        return parent.slice, isinstance(parent.ctx, ast.Load)
+        return parent.slice, isinstance(parent.ctx, ast.Load), None
     if isinstance(parent, ast.Compare) and parent.comparators == [config]:
-        return parent.left, False
+        return parent.left, False, None
     call = file.parents[parent]
     is_method = isinstance(parent, ast.Attribute) and parent.attr in _GETTERS
     if is_method and isinstance(call, ast.Call) and call.func is parent and call.args:
-        return call.args[0], False
-    return None, False
+        return call.args[0], False, next(iter(call.args[1:]), None)
+    return None, False, None

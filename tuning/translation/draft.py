@@ -37,6 +37,8 @@ class Draft:
         space: parameters with their domains, nested.
         fixed: parameters with plain values, nested.
         notes: what could not be translated, and what to look at, a line each.
+        option: of `tune init`, to which the source was given.
+        remarks: parameters with comments on their lines.
     """
 
     source: Path
@@ -44,6 +46,8 @@ class Draft:
     space: dict[str, Any] = field(default_factory=dict)
     fixed: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    option: str = "--like"
+    remarks: dict[str, str] = field(default_factory=dict)
 
     def note(self, line: int | None, text: str) -> None:
         """Say in a comment what could not be translated.
@@ -119,14 +123,20 @@ class Draft:
             said = f" ({self.notes[0]})" if self.notes else ""
             raise UserError(f"{self.source}: no parameter with a domain was found{said}")
         data = self._checked()
-        head = [f"# Written by `tune init --like {self.source.name}`. Check it: tune plan FILE"]
+        made = f"tune init {self.option} {self.source.name}"
+        head = [f"# Written by `{made}`. Check it: tune plan FILE"]
         if self.notes:
             head += ["# Please look at:", *(f"#   {_printable(note)}" for note in self.notes)]
         space, fixed = data.pop("space"), data.pop("fixed", {})
         after = {key: data.pop(key) for key in _ORDER if key in data}
-        lines = [*head, *_lines(data), "", "space:", *_lines(space, 1), ""]
-        lines += ["fixed:", *_lines(fixed, 1), ""] if fixed else []
+        lines = [*head, *_lines(data), "", "space:", *self._parameter_lines(space), ""]
+        lines += ["fixed:", *self._parameter_lines(fixed), ""] if fixed else []
         return "\n".join([*lines, *_lines(after), ""])
+
+    def _parameter_lines(self, values: Mapping[str, Any]) -> list[str]:
+        said = [self.remarks.get(name, "") for name in values]
+        lines = zip(_lines(values, 1), said, strict=True)
+        return [f"{line}  # {_printable(remark)}" if remark else line for line, remark in lines]
 
     def _checked(self) -> dict[str, Any]:
         """The keys of the sweep file; what would be refused is noted and becomes `OPEN`."""

@@ -1,12 +1,14 @@
-"""`tune init --like`: files of other programs become sweep files that load."""
+"""`tune init`: examples, and files for training code and from those of other programs."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from search_spaces.errors import UserError
+from search_spaces.examples import description, examples
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import Tune
 from tests.user_code.conftest import PROGRAMS
@@ -91,3 +93,123 @@ def test_command_writes_a_file_that_can_be_planned(tune: Tune) -> None:
     assert (tune.cwd / "sweep.yaml").read_text() == printed
     tune("plan", "sweep.yaml")
     assert "sweep.yaml: exists; choose another name" in tune.refused(*like, "-o", "sweep.yaml")
+
+
+def test_init_alone_lists_every_example_with_its_own_description(tune: Tune) -> None:
+    lines = {line[0]: line for line in tune("init").lines if line}
+    for name, path in examples().items():
+        assert lines[name][-1] == description(path).split()[-1]
+
+
+@pytest.mark.parametrize("name", examples())
+def test_example_is_written_once(tune: Tune, name: str) -> None:
+    assert f"tune run {name}.yaml" in tune("init", name).out
+    text = (tune.cwd / f"{name}.yaml").read_text()
+    assert "schema" not in text.partition("\n")[0]
+    assert "search_spaces/" not in text
+    assert f"{name}.yaml: exists" in tune.refused("init", name)
+
+
+def test_example_brings_the_files_that_it_needs(tune: Tune) -> None:
+    tune("init", "command.yaml", "-o", "mine.yaml")
+    assert sorted(path.name for path in tune.cwd.iterdir()) == ["command.awk", "mine.yaml"]
+    tune("plan", "mine.yaml")
+
+
+@pytest.mark.parametrize("args", [("digit",), ("digits", "--like", "a.yaml"), ("-o", "a.yaml")])
+def test_wrong_use_of_init_writes_nothing(tune: Tune, args: tuple[str, ...]) -> None:
+    tune.refused("init", *args)
+    assert not [*tune.cwd.iterdir()]
+
+
+def test_missing_file_with_the_name_of_an_example_says_how_to_write_it(tune: Tune) -> None:
+    for command in ("run", "plan", "trial"):
+        assert "`tune init digits`" in tune.refused(command, "search_spaces/digits.yaml")
+
+
+SCRIPT = """
+import argparse
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=1e-3)
+parser.add_argument("--batch-size", type=int, default=64)
+parser.add_argument("--optimizer", choices=["sgd", "adam"], default="sgd")
+parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--amp", action="store_true")
+parser.add_argument("--seed", type=int, default=0)
+options = parser.parse_args()
+open("ran", "w")
+for epoch in range(options.epochs):
+    print(f"epoch {epoch} train loss: {2.0}, val accuracy: {0.5:.2f}")
+"""
+LOOP = """
+from ray import train
+
+def train_loop(config):
+    size = config.get("hidden", 64)
+    fit(config, config["lr"], size)
+
+def fit(config, lr, size):
+    for epoch in range(config.get("epochs", 9)):
+        metrics = {"epoch": epoch, "val/loss": config["dropout"]}
+        metrics["train_loss"] = lr
+        train.report(metrics)
+
+if __name__ == "__main__":
+    TorchTrainer(train_loop, train_loop_config={"lr": 2e-3}).fit()
+"""
+CODE = {
+    "script.py": {"lr", "batch-size", "optimizer"},
+    "loop.py:train_loop": {"hidden", "lr", "dropout"},
+    "study.py:objective": {"kind", "rate", "layers"},
+    "tune_function.py:train_digits": {"lr", "momentum"},
+}
+
+
+@pytest.mark.parametrize("code", CODE)
+def test_file_for_training_code_can_be_planned(tune: Tune, code: str) -> None:
+    for name, text in (("script.py", SCRIPT), ("loop.py", LOOP), ("study.py", STUDY)):
+        tune.write(name, text)
+    tune.write("tune_function.py", (PROGRAMS / "tune_function.py").read_text())
+    tune("init", "--trainable", code)
+    file = Path(code.partition(".py")[0] + ".yaml")
+    assert set(load_sweep(file).spec.space) == CODE[code]
+    tune("plan", file)
+    assert not (tune.cwd / "ran").exists()
+    assert not (tune.cwd / "trained").exists()
+
+
+def test_options_of_a_script_keep_their_defaults_and_reports(tune: Tune) -> None:
+    tune.write("script.py", SCRIPT)
+    tune("init", "--trainable", "script.py")
+    text, spec = (tune.cwd / "script.yaml").read_text(), load_sweep(Path("script.yaml")).spec
+    assert spec.points == [{"lr": 1e-3, "batch-size": 64, "optimizer": "sgd"}]
+    assert spec.fixed == {"epochs": 3}
+    assert [(o.metric, o.mode) for o in spec.objectives] == [("val_accuracy", "max")]
+    line = "epoch 1 train loss: 2.0, val accuracy: 0.50"
+    found = re.search(spec.report_from.stdout["val_accuracy"], line)
+    assert found is not None
+    assert found[1] == "0.50"
+    assert "script.py:9: --amp is left out" in text
+    assert "script.py:5: default 0.001" in text
+
+
+def test_default_of_a_loop_is_that_which_its_file_gives(tune: Tune) -> None:
+    tune.write("loop.py", LOOP)
+    tune("init", "--trainable", "loop.py:train_loop")
+    spec = load_sweep(Path("loop.yaml")).spec
+    assert spec.points == [{"hidden": 64, "lr": 2e-3}]
+    assert spec.objectives[0].metric == "val/loss"
+
+
+def test_parameter_without_a_default_is_to_be_filled_in(tune: Tune) -> None:
+    tune.write("loop.py", "def loop(config):\n    report({'a': config['zeta']})\n")
+    assert 'fill in each "?"' in tune("init", "--trainable", "loop.py:loop").out
+    assert "loop.py:2: no default" in (tune.cwd / "loop.yaml").read_text()
+    assert "space.zeta" in tune.refused("plan", "loop.yaml")
+
+
+@pytest.mark.parametrize("code", ["digits", "none.py", "none.py:f", "bare.py", "bare.py:g"])
+def test_training_code_that_cannot_be_read_is_one_line(tune: Tune, code: str) -> None:
+    tune.write("bare.py", "def f(config):\n    pass\n")
+    assert tune.refused("init", "--trainable", code).count("\n") == 1

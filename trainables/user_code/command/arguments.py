@@ -39,6 +39,7 @@ class ScriptParser(argparse.ArgumentParser):
         options: by each of their names.
         required: options without which the script fails.
         bools: options of type `bool`, for which every text is true.
+        calls: each of its arguments with the call that adds it.
     """
 
     def __init__(self) -> None:
@@ -47,6 +48,7 @@ class ScriptParser(argparse.ArgumentParser):
         self.options: dict[str, argparse.Action] = {}
         self.required: list[argparse.Action] = []
         self.bools: list[argparse.Action] = []
+        self.calls: list[tuple[argparse.Action, ast.Call]] = []
 
     def add(self, call: ast.Call) -> bool:
         """Add what a call of `add_argument` adds; False if its text does not show it."""
@@ -68,6 +70,7 @@ class ScriptParser(argparse.ArgumentParser):
             added = self.add_argument(*names, default=None, **given)
         except (ValueError, TypeError, argparse.ArgumentError):
             return False
+        self.calls.append((added, call))
         self.options |= dict.fromkeys(added.option_strings, added)
         self.required += [added] * bool(added.option_strings and keys.get("required"))
         self.bools += [added] * bool(added.option_strings and texts.get("type") == "bool")

@@ -26,12 +26,15 @@ class Member:
         place: `file.py:12`.
         argument: its first argument if that is a text that stands there.
         always: whether each call of the objective gets there.
+        call: of it, and `file`, in which that is; None if it is not called.
     """
 
     name: str
     place: str
     argument: str | None = None
     always: bool = False
+    call: ast.Call | None = None
+    file: PythonFile | None = None
 
     @property
     def suggests(self) -> bool:
@@ -102,7 +105,7 @@ class _ObjectiveReader:
         name, place = ast.unparse(member).removeprefix(trial), f"{file.path.name}:{member.lineno}"
         call = file.parents[member]
         if isinstance(call, ast.Call) and call.func is member:
-            found = Member(name, place, _text(call), always=call in certain)
+            found = Member(name, place, _text(call), call in certain, call, file)
         else:
             found = Member(name, place)
         self._found.members.append(found)

@@ -1,48 +1,115 @@
-"""`tune init`: a first sweep file, from a file of another program."""
+"""`tune init`: a first sweep file, from an example, from training code or from another program."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tuning.cli.formatting import echo
+from tuning.cli.formatting import echo, make_console
+
+
+def _names() -> list[str]:
+    from search_spaces.examples import examples
+
+    return list(examples())
 
 
 def init(
+    example: Annotated[
+        str | None,
+        typer.Argument(help="An example to write, such as digits.", autocompletion=_names),
+    ] = None,
+    trainable: Annotated[
+        str | None,
+        typer.Option(
+            "--trainable",
+            metavar="CODE",
+            help="Your training code: script.py:function, module:function, or a script with "
+            "argparse (script.py). It is read, not run.",
+        ),
+    ] = None,
     like: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--like",
             help="A W&B sweep or Katib experiment (YAML), a script for Ray Tune (script.py), or "
             "an Optuna objective (script.py:objective).",
         ),
-    ],
+    ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Write the file here; default: print it.")
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="Write the file here; default: ./NAME.yaml; --like: print it."
+        ),
     ] = None,
 ) -> None:
-    """Write a sweep file like a file of another program.
+    """Write a first sweep file: an example, or one for your code.
 
-    Comments name what it lacks. What could not be read is "?", which has to be filled in. A script
-    is not executed. An Optuna objective is called a few times, each time until its first report, to
-    see what it asks for.
+    Alone it lists the examples. --trainable reads the parameters and metrics of your code; --like translates a file of another
+    program. Comments name what they could not read, "?" has to be filled in. --like calls an
+    Optuna objective a few times, each until its first report.
 
-    Example: tune init --like wandb.yaml -o sweep.yaml
+    Example: tune init digits
     """
     from search_spaces.errors import UserError
-    from tuning.translation.translate import sweep_text
+    from search_spaces.examples import example_files, find_example
 
-    text = sweep_text(like)
-    if output is None:
-        echo(text.rstrip("\n"))
-        return
-    try:
-        with open(output, "x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        raise UserError(f"--output {output}: exists; choose another name") from None
-    except OSError as e:
-        raise UserError(f"--output {output}: cannot be written ({e.strerror})") from None
-    echo(f"wrote {output}; check it: tune plan {output}")
+    given = [value for value in (example, trainable, like) if value is not None]
+    if len(given) > 1:
+        raise UserError("tune init takes one of EXAMPLE, --trainable and --like")
+    if example is not None:
+        path = find_example(example)
+        first, *rest = example_files(path).items()
+        _write({output or Path(path.name): first[1], **{Path(name): text for name, text in rest}})
+    elif trainable is not None:
+        from tuning.translation.training_code import trainable_text
+
+        name, text = trainable_text(trainable, output.parent if output else Path())
+        _write({output or Path(f"{name}.yaml"): text})
+    elif like is not None:
+        from tuning.translation.translate import sweep_text
+
+        text = sweep_text(like)
+        if output is None:
+            echo(text.rstrip("\n"))
+        else:
+            _write({output: text})
+    elif output is not None:
+        raise UserError("--output needs EXAMPLE, --trainable or --like")
+    else:
+        _list_examples()
+
+
+def _list_examples() -> None:
+    from rich.table import Table
+
+    from search_spaces.examples import description, examples
+
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for name, path in examples().items():
+        table.add_row(name, description(path))
+    make_console().print(table)
+    echo("\nwrite one here: tune init digits\nfor your own code: tune init --trainable train.py")
+
+
+def _write(files: Mapping[Path, str]) -> None:
+    """Write files that do not exist yet; the first is the sweep file."""
+    from search_spaces.errors import UserError
+    from search_spaces.loading.sweep_file import OPEN
+
+    if there := [path for path in files if path.exists() or path.is_symlink()]:
+        raise UserError(f"{there[0]}: exists; choose another name by --output")
+    for path, text in files.items():
+        try:
+            with open(path, "x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as e:
+            raise UserError(f"{path}: cannot be written ({e.strerror})") from None
+    first, *rest = map(str, files)
+    echo(f"wrote {' and '.join([first, *rest])}")
+    if OPEN in next(iter(files.values())).split('"'):
+        echo(f'fill in each "{OPEN}"; its comment names the place in the code')
+    echo(f"check it: tune plan {first}\nrun it:   tune run {first}")

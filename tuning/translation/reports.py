@@ -1,0 +1,76 @@
+"""The metrics that training code reports, as far as its source shows them."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from trainables.user_code.python_source.project import inner_nodes
+from trainables.user_code.python_source.python_file import PythonFile
+
+_NUMBER = r"([-+]?[\w.]*\w)"
+_LABEL = re.compile(r"([A-Za-z][\w/-]*(?: [\w/-]+)?)( ?[:=] ?)$|([A-Za-z][\w/-]*)( )$")
+_NOT_METRICS = {"step", "checkpoint", "metrics", None}
+
+
+def reported_metrics(file: PythonFile) -> list[str]:
+    """Names in the calls of `report` in a file: of Ray Train, Ray Tune and `tune_report`."""
+    found: list[str] = []
+    for call in file.calls():
+        if file.name(call.func).rpartition(".")[2] == "report":
+            found += [str(k.arg) for k in call.keywords if k.arg not in _NOT_METRICS]
+            given = [*call.args[:1], *(k.value for k in call.keywords if k.arg == "metrics")]
+            found += [name for node in given for name in _keys(file, node)]
+    return list(dict.fromkeys(found))
+
+
+def returned_metrics(file: PythonFile, function: ast.FunctionDef) -> list[str]:
+    """Names in the mappings that a function returns or yields."""
+    outputs = (n for n in inner_nodes(function.body) if isinstance(n, ast.Return | ast.Yield))
+    found = [name for node in outputs if node.value for name in _keys(file, node.value)]
+    return list(dict.fromkeys(found))
+
+
+def printed_metrics(file: PythonFile) -> list[dict[str, str]]:
+    """Of each `print` of an f-string in a file: names before values, and patterns that find them.
+
+    The pattern of `f"epoch {epoch} loss={loss:.4f}"` for `loss` is that of `report_from.stdout`.
+    """
+    texts = (a for c in file.calls() if file.name(c.func) == "print" for a in c.args)
+    return [dict(_labels(text.values)) for text in texts if isinstance(text, ast.JoinedStr)]
+
+
+def _labels(parts: Sequence[ast.expr]) -> Iterator[tuple[str, str]]:
+    for before, value in pairwise(parts):
+        text = before.value if isinstance(before, ast.Constant) else ""
+        label = _LABEL.search(str(text)) if isinstance(value, ast.FormattedValue) else None
+        if label:
+            name = label[1] or label[3]
+            text = re.escape(label[0]).replace("\\ ", " ")
+            yield name.replace(" ", "_"), rf"(?<!\w){text} *{_NUMBER}"
+
+
+def _keys(file: PythonFile, node: ast.expr) -> Iterator[str]:
+    """The keys of a mapping; of a variable those that any statement of the file gives it."""
+    if isinstance(node, ast.Dict):
+        for key, value in zip(node.keys, node.values, strict=True):
+            yield from _keys(file, value) if key is None else _names(file, key, value)
+    elif isinstance(node, ast.Call) and file.name(node.func) == "dict":
+        yield from (k.arg for k in node.keywords if k.arg is not None)
+    elif isinstance(node, ast.Name):
+        for statement in (n for n in file.nodes if isinstance(n, ast.Assign)):
+            target, value = statement.targets[0], statement.value
+            if isinstance(target, ast.Subscript) and ast.unparse(target.value) == node.id:
+                yield from _names(file, target.slice, value)
+            elif ast.unparse(target) == node.id and not isinstance(value, ast.Name):
+                yield from _keys(file, value)
+
+
+def _names(file: PythonFile, key: ast.expr, value: ast.expr) -> list[str]:
+    """The names under a key, as `outer/inner` of a mapping; none if the key is computed."""
+    if not isinstance(key, ast.Constant) or not isinstance(key.value, str):
+        return []
+    is_group = isinstance(value, ast.Dict)
+    return [f"{key.value}/{name}" for name in _keys(file, value)] if is_group else [key.value]
