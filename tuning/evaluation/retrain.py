@@ -104,7 +104,7 @@ def run_user_loop(
         broker: Any = start_broker()
         folder = str(job.paths.root / "ray")
         group = WorkerGroupSpec.of(spec, workers, placement.gpus_per_worker, folder)
-        pool = FreshWorkerPool(group, broker, job.trainable, spares=False)
+        pool = FreshWorkerPool(group, broker)
         pool.start(job)
         try:
             while isinstance(event := ray.get(broker.next_event.remote(job.key)), Reported):
