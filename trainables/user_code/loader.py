@@ -101,13 +101,10 @@ def searches_at_import(name: str) -> list[str]:
 
 def user_modules(name: str) -> dict[str, ModuleType]:
     """The modules of this process that lie below `root_of(name)`, libraries excluded, by name."""
-    root, found = root_of(name), dict[str, ModuleType]()
-    for module_name, module in list(sys.modules.items()):
-        file = getattr(module, "__file__", None)
-        own = file is not None and Path(file).is_relative_to(root) and "site-packages" not in file
-        if own and module_name.partition(".")[0] not in PACKAGES:
-            found[module_name] = module
-    return found
+    root = f"{root_of(name)}{os.sep}"
+    files = {n: (m, str(getattr(m, "__file__", ""))) for n, m in list(sys.modules.items())}
+    own = {n: m for n, (m, f) in files.items() if f.startswith(root) and "site-packages" not in f}
+    return {n: m for n, m in own.items() if n.partition(".")[0] not in PACKAGES}
 
 
 @contextmanager

@@ -61,6 +61,12 @@ def loop(config):
 """
 
 
+BY_EPOCH: dict[str, Any] = {
+    "time_attr": "epoch",
+    "retention": Retention(metric="loss", clock="epoch"),
+}
+
+
 @pytest.fixture
 def script(tmp_path: Path) -> str:
     (tmp_path / "helper.py").write_text("calls = []\n")
@@ -70,7 +76,7 @@ def script(tmp_path: Path) -> str:
 
 def run(script: str, folder: Path, answers: Any = None, **options: Any) -> RecordingChannel:
     channel = RecordingChannel(answers or {})
-    options = {"time_attr": "epoch", **options}
+    options = {**BY_EPOCH, **options}
     config = {"lr": 0.1, "epochs": options.pop("epochs", 5)}
     return run_trial(folder, script, config, channel=channel, **options)
 
@@ -102,7 +108,7 @@ def test_loop_may_save_its_model_after_the_last_step(script: str, tmp_path: Path
         or Answer.CONTINUE
     )
     config = {"lr": 0.1, "epochs": 3}
-    run_trial(tmp_path / "a", script, config, channel=channel, time_attr="epoch", max_t=3)
+    run_trial(tmp_path / "a", script, config, channel=channel, max_t=3, **BY_EPOCH)
     assert seen == [(1, False), (2, False), (3, True)]
     beyond = run(script, tmp_path / "b", max_t=3)
     assert list(beyond.curve) == [1, 2, 3]
@@ -135,7 +141,7 @@ def loop():
     assert ray.train.collective.broadcast_from_rank_zero("x") == "x"
     with ray.train.get_checkpoint().as_directory() as folder:
         epoch = int(Path(folder, "epoch").read_text())
-    saved = Path("saved")
+    saved = Path("saved").absolute()
     saved.mkdir()
     (saved / "epoch").write_text("5")
     options = {"checkpoint_upload_mode": ray.train.CheckpointUploadMode.ASYNC}

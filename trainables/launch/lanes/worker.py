@@ -77,7 +77,7 @@ def lane_loop(config: dict[str, Any]) -> None:
     task.broker.register_lane_worker.remote(task.lane_id, rank, worker.machine, worker.group)
     install_sigterm_handler_deferred()
     if task.preload:
-        _preload(task.preload)
+        _preload(task.preload, world_size)
     leak_detector, sweep, group = LeakDetector(device, task.max_growth), None, _Group.of(task)
     failed_before = False
     take = partial(ask, task.broker.take_job.remote, task.lane_id)
@@ -104,10 +104,11 @@ def lane_loop(config: dict[str, Any]) -> None:
         number += 1
 
 
-def _preload(trainable: str) -> None:
+def _preload(trainable: str, world_size: int) -> None:
     """Import and hash what the first trial needs; an error is raised again in that trial."""
     found = resolve(trainable)
-    for module in ("torch._dynamo", *found.modules):  # DDP needs the first
+    needed = ("torch._dynamo",) * (found.is_known or world_size > 1)  # DDP imports it
+    for module in (*needed, *found.modules):
         with suppress(Exception, SystemExit):
             import_module(module)
     found.source()
