@@ -34,6 +34,8 @@ class FakePool:
     def retire_idle(self, keep: int) -> None:
         self.free = min(self.free, keep)
 
+    def poll(self) -> None: ...
+
     def workers_up(self) -> int:
         return self.up
 

@@ -6,6 +6,7 @@ of the trainer. Stopping a trial ends its processes.
 
 from __future__ import annotations
 
+import shutil
 import socket
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -126,8 +127,11 @@ class AttemptRunner:
             set_environment(spec, check_s=0.2)
             scaling, backend = scaling_config(spec), partial(over_node_network, spec=spec)
             own = list(user_modules(job.trainable).values())
-            with adopt_trainers(trainer_worker, task, run, scaling, backend, own):
-                driver(job.config)
+            try:
+                with adopt_trainers(trainer_worker, task, run, scaling, backend, own):
+                    driver(job.config)
+            finally:  # its copy of the newest checkpoint was for the driver only
+                shutil.rmtree(job.paths.ray_train_attempt(job.attempt), ignore_errors=True)
 
 
 def start_fewer_actors() -> None:
