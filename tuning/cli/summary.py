@@ -112,7 +112,7 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
     leaks = [f"{r.id} ({a.leak})" for r in run.records.values() for a in r.attempts if a.leak]
     if leaks:
         more = f" and {len(leaks) - 1} more" * (len(leaks) > 1)
-        yield Text(f"memory leak, lane replaced: {leaks[0]}{more}", style="yellow")
+        yield Text(f"leak, lane replaced: {leaks[0]}{more}", style="yellow")
     yield from warning_lines(run.paths, run.records.values())
     yield from (Text(line, style="yellow") for line in run.repaired)
     if run.problem:

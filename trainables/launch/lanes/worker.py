@@ -106,12 +106,13 @@ def lane_loop(config: dict[str, Any]) -> None:
 
 def _preload(trainable: str, world_size: int) -> None:
     """Import and hash what the first trial needs; an error is raised again in that trial."""
-    found = resolve(trainable)
-    needed = ("torch._dynamo",) * (found.is_known or world_size > 1)  # DDP imports it
-    for module in (*needed, *found.modules):
-        with suppress(Exception, SystemExit):
-            import_module(module)
-    found.source()
+    with suppress(Exception, SystemExit):
+        found = resolve(trainable)
+        needed = ("torch._dynamo",) * (found.is_known or world_size > 1)  # DDP imports it
+        for module in (*needed, *found.modules):
+            with suppress(Exception, SystemExit):
+                import_module(module)
+        found.source()
 
 
 def _run(job: TrialJob, broker: ActorHandle[Broker], own: TrainWorker) -> Exception | None:
@@ -133,7 +134,7 @@ def _run(job: TrialJob, broker: ActorHandle[Broker], own: TrainWorker) -> Except
 
 def _of_unknown_code(outcome: RankOutcome, before: Leftovers, *, is_suspect: bool) -> RankOutcome:
     """Also what the trial left behind, and whether its failure may be due to an earlier trial."""
-    failed = outcome.failure if is_suspect else None
+    failed = outcome.failure if is_suspect and not outcome.fatal else None
     again = f"failed where another trial had run: {failed}" if failed else None
     return replace(
         outcome,
