@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,20 +24,19 @@ from ray.train.v2.api.context import LocalTrainContext
 from ray.train.v2.api.preemption import PreemptionInfo
 from ray.train.v2.api.reported_checkpoint import ReportedCheckpoint, ReportedCheckpointStatus
 
-from results.records.reports import Report, read_reports
+from results.records.reports import read_reports
 from search_spaces.errors import UserError
 from trainables.checkpointing.saver import Superseded
-from trainables.job import Answer, Channel
+from trainables.job import Answer
 from trainables.runtime.preemption import preemption_requested
 from trainables.user_code import loader
 from trainables.user_code.metrics import StepCounter, flat_numbers, warn_not_restored
 from trainables.user_code.private_folders import attempt_lock, private_folders
 from trainables.user_code.ray_train.checkpoints import adopt_kept
+from trainables.user_code.ray_train.last_report import LastReport
 from trainables.user_code.user_trainer import call_of, refuse_fit
 from trainables.worker import Worker
 
-_CLOSING_S = 60.0
-"""Longest time that a loop has, after its last step, to save its model and return."""
 _NO_DATASETS = (
     "get_dataset_shard() finds no data set; name, as the trainable, a function that builds the "
     "trainer with datasets={…} and calls its fit()"
@@ -67,51 +65,6 @@ class LoopContext(LocalTrainContext):
     def get_storage(self) -> StorageContext:
         """A folder of the attempt."""
         return StorageContext(str(self._job.paths.ray_train), self.experiment_name)
-
-
-class LastReport:
-    """A channel that holds the report of the last step (`max_t`) back until the loop returns.
-
-    The driver ends the trial at that report, and a loop may still save its model. A loop that goes
-    on for a minute is ended with its process, and the trial is complete.
-
-    Args:
-        worker: whose channel this is.
-        is_kept: whether a function that builds a trainer is to return first, too; see
-            `AttemptRunner`, which delivers the report then.
-    """
-
-    def __init__(self, worker: Worker, is_kept: bool) -> None:
-        self._channel: Channel = worker.channel
-        self._is_kept, self._job, self._held = is_kept, worker.job, list[Report]()
-        self._timer: threading.Timer | None = None
-
-    def report(self, report: Report) -> Answer:
-        """Deliver a report, or hold it back."""
-        if not self._job.is_last(report):
-            return self._channel.report(report)
-        self._held.append(report)
-        if self._job.hang_timeout_s is not None:  # not in a debugger
-            self._timer = threading.Timer(_CLOSING_S, self._end_process)
-            self._timer.daemon = True
-            self._timer.start()
-        return Answer.CONTINUE
-
-    def close(self) -> None:
-        """The loop has returned."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if not self._is_kept:
-            self.deliver()
-
-    def deliver(self) -> None:
-        """Deliver the report that is held back, if there is one."""
-        while self._held:
-            self._channel.report(self._held.pop())
-
-    def _end_process(self) -> None:
-        self.deliver()
-        os._exit(1)
 
 
 class LoopSession(TrainFnUtils):
