@@ -11,7 +11,6 @@ import asyncio
 import json
 import os
 import time
-from collections.abc import Callable
 from math import ceil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -140,9 +139,6 @@ class FakeLanePool:
 
     def retire_idle(self, keep: int) -> None:
         """Nothing: there are no processes to end."""
-
-    def poll(self, more: Callable[[], bool]) -> None:
-        """Nothing."""
 
     def workers_up(self) -> int:
         """All lanes."""

@@ -1,4 +1,4 @@
-"""The train loop of the benchmarks, by Ray Train's public API only."""
+"""The train loop of the benchmarks, by Ray's public API only."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import ray
 import ray.train
 import ray.train.torch
+import ray.tune
 
 from benchmarks.work import Workload, loss_at, tiny_model, work
 
@@ -24,3 +25,12 @@ def train_fn_per_worker(config: dict[str, Any]) -> None:
         loss = loss_at(config["x"], config["learning_rate"], step)
         times = {"reported_at": time.time(), "began_at": began}
         ray.train.report({"loss": loss, "step": step, **times, "group": group})
+
+
+def tune_function(config: dict[str, Any]) -> None:
+    """The same loop, as a function for Ray Tune."""
+    model, job = tiny_model(), Workload.loads(config["job"])
+    for step in range(1, job.reports + 1):
+        work(model, job.step_s)
+        loss = loss_at(config["x"], config["learning_rate"], step)
+        ray.tune.report({"loss": loss, "step": step, "reported_at": time.time()})

@@ -60,8 +60,9 @@ def sweep_of(job: Workload, folder: Path) -> dict[str, Any]:
     }
 
 
-def loop_command(job: Workload, folder: Path) -> list[str]:
-    trainable = f"{ROOT / 'benchmarks' / 'loop.py'}:train_fn_per_worker"
+def loop_command(job: Workload, folder: Path, function: str = "train_fn_per_worker") -> list[str]:
+    """A function of `benchmarks/loop.py`."""
+    trainable = f"{ROOT / 'benchmarks' / 'loop.py'}:{function}"
     fixed = {"job": job.dumps()}
     return run_file(sweep_of(job, folder) | {"trainable": trainable, "fixed": fixed}, folder)
 

@@ -15,7 +15,8 @@ import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 
@@ -84,6 +85,10 @@ def _ray(job: Workload, folder: Path) -> list[str]:
     return [sys.executable, "-m", "benchmarks.ray_recipe", job.dumps(), *files]
 
 
+def _ray_tune(job: Workload, folder: Path) -> list[str]:
+    return [*_ray(job, folder), "function"]
+
+
 def _floor(job: Workload, folder: Path) -> list[str]:
     out = str(folder / "times.json")
     return [sys.executable, "-m", "benchmarks.optuna_floor", job.dumps(), out]
@@ -102,12 +107,18 @@ CONTENDERS = {
         _written_times,
         env={"RAY_TRAIN_HEALTH_CHECK_INTERVAL_S": "0.2", "RAY_TRAIN_METRICS_ENABLED": "0"},
     ),
-    "loop": Contender("this platform, the same loop", ours.loop_command, ours.times_of_trials),
+    "loop": Contender("this platform, a Ray Train loop", ours.loop_command, ours.times_of_trials),
+    "function": Contender(
+        "this platform, a Ray Tune function",
+        partial(ours.loop_command, function="tune_function"),
+        ours.times_of_trials,
+    ),
+    "ray-tune": Contender("Ray Tune with Optuna, the function", _ray_tune, _written_times),
     "optuna": Contender("Optuna alone, one process", _floor, _written_times, at_once=lambda job: 1),
 }
 DEFAULT = ("ours", "ray", "optuna")
-LOOPS = ("ray", "loop")
-"""Contenders that run the same Ray Train loop."""
+LOOPS = ("loop", "function", "ray-tune")
+"""Contenders that run the same loop of users, with one worker."""
 
 
 def measure(name: str, job: Workload, folder: Path, timeout_s: float) -> Row:
@@ -210,7 +221,7 @@ def _arguments() -> argparse.Namespace:
     add("--seed", type=int, default=0, help="of the search")
     add("--only", nargs="+", choices=CONTENDERS, default=DEFAULT, help="contenders to measure")
     add("--timeout", type=float, default=1800, help="seconds for each")
-    add("--loops", action="store_true", help="a Ray Train loop, which no scheduler stops early")
+    add("--loops", action="store_true", help="loops of users, with one worker")
     add("--json", type=Path, help="a file for the figures")
     return parser.parse_args()
 
@@ -219,13 +230,12 @@ def main() -> None:
     """Measure and print; keep the files only if something failed."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # ends the started processes too
     given = _arguments()
-    ranks = given.workers * given.at_once
+    workers = 1 if given.loops else given.workers
+    ranks = workers * given.at_once
     cpus = min(1.0, int(100 * cores() / ranks) / 100)
     job = Workload(
-        given.trials, given.reports, given.work, given.workers, given.at_once, cpus, given.seed
+        given.trials, given.reports, given.work, workers, given.at_once, cpus, given.seed
     )
-    if given.loops:
-        job = replace(job, grace_period=job.reports)
     folder, rows = Path(tempfile.mkdtemp(prefix="tune-bench-")), []
     for name in LOOPS if given.loops else given.only:
         print(f"{CONTENDERS[name].title} …", file=sys.stderr, flush=True)

@@ -13,6 +13,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas
 import ray
 import ray.train
 import ray.train.torch
@@ -25,7 +26,7 @@ from ray.tune.schedulers import ASHAScheduler
 from ray.tune.search.optuna import OptunaSearch
 from ray.util.placement_group import PlacementGroup
 
-from benchmarks.loop import train_fn_per_worker
+from benchmarks.loop import train_fn_per_worker, tune_function
 from benchmarks.work import (
     LEARNING_RATE,
     REDUCTION_FACTOR,
@@ -70,12 +71,22 @@ def train_driver_fn(config: dict[str, Any], job: str, folder: str) -> None:
     ).fit()
 
 
-def sweep(job: Workload, folder: Path) -> ray.tune.ResultGrid:
-    """Run the sweep, with all its files in a folder."""
+def sweep(job: Workload, folder: Path, *, is_function: bool) -> ray.tune.ResultGrid:
+    """Run the sweep, with all its files in a folder.
+
+    Args:
+        job: its size.
+        folder: for its files.
+        is_function: whether a trial is a function for Ray Tune, without Ray Train.
+    """
     driver = ray.tune.with_parameters(train_driver_fn, job=job.dumps(), folder=str(folder))
+    trainable = ray.tune.with_resources(driver, {DRIVER: 0.01})
+    if is_function:
+        trainable = ray.tune.with_resources(tune_function, {"CPU": job.cpus_per_worker})
     return ray.tune.Tuner(
-        ray.tune.with_resources(driver, {DRIVER: 0.01}),
+        trainable,
         param_space={
+            **({"job": job.dumps()} if is_function else {}),
             "x": ray.tune.uniform(*X),
             "learning_rate": ray.tune.loguniform(*LEARNING_RATE),
         },
@@ -96,7 +107,7 @@ def sweep(job: Workload, folder: Path) -> ray.tune.ResultGrid:
             storage_path=str(folder),
             callbacks=[
                 MLflowLoggerCallback(f"sqlite:///{folder}/mlflow.db", experiment_name="overhead"),
-                FreeWorkers(),
+                *([] if is_function else [FreeWorkers()]),
             ],
         ),
     ).fit()
@@ -116,16 +127,22 @@ def start_ray() -> None:
     ray.init("local", resources={DRIVER: 1})
 
 
+def _first(frame: pandas.DataFrame, column: str) -> float | None:
+    return float(frame[column].iloc[0]) if column in frame else None
+
+
 def main() -> None:
-    """Arguments: the job, a folder, and the file to write the trials' times to."""
+    """Arguments: the job, a folder, the file to write the trials' times to, and perhaps
+    `function`.
+    """
     job, folder, out = Workload.loads(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3])
     start_ray()
-    results = sweep(job, folder)
+    results = sweep(job, folder, is_function="function" in sys.argv[4:])
     if results.errors:
         raise SystemExit(f"{len(results.errors)} trials failed: {results.errors[0]}")
     frames = (results[i].metrics_dataframe for i in range(len(results)))
     curves = [
-        (tuple(map(float, frame["reported_at"])), float(frame["began_at"].iloc[0]))
+        (tuple(map(float, frame["reported_at"])), _first(frame, "began_at"))
         for frame in frames
         if frame is not None
     ]

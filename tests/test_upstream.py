@@ -19,7 +19,12 @@ from tuning import upstream as tuning_upstream
 
 ROOT = Path(__file__).parents[1]
 PRIVATE = results_upstream.PRIVATE | trainables_upstream.PRIVATE | tuning_upstream.PRIVATE
-MAY_USE_RAY = ("trainables/launch/", "tuning/cluster/", "tuning/controller/ray_tune/")
+MAY_USE_RAY = (
+    "trainables/launch/",
+    "trainables/user_code/ray_train/",
+    "tuning/cluster/",
+    "tuning/controller/ray_tune/",
+)
 OURS = ("search_spaces", "results", "trainables", "tuning")
 PUBLIC = {"_exit"}
 """Of `os`: documented, in spite of its name."""

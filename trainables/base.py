@@ -55,8 +55,11 @@ class Trainable(Exports[C], Averages[C], Layouts, Clients[C]):
     to_evaluate: ClassVar[str] = "write evaluate(), and leave can_evaluate out"
     """Advice where `can_evaluate` is false."""
     uses_ray_train: ClassVar[bool] = False
-    """Whether the code calls `ray.train` itself. Then each attempt gets its own `TorchTrainer`,
+    """Whether the code starts workers of Ray Train itself. Then each attempt gets its own trainer,
     `train` is not called, and nothing runs without Ray."""
+    is_known: ClassVar[bool] = True
+    """Whether trials are known to leave nothing but memory behind. Otherwise what they leave is
+    looked for, and one that fails where another one has run is tried again in new processes."""
     reads_datasets: bool = False
     """Whether it reads data sets of Ray Data, whose tasks need CPUs beside those of the workers."""
 

@@ -118,6 +118,10 @@ class TrialJob:
             return True
         return newer.name in begun or own.name not in begun
 
+    def is_last(self, report: Report) -> bool:
+        """Whether the trial is complete at a report."""
+        return self.max_t is not None and self.retention.time(report) >= self.max_t
+
     def protected(self, steps: Sequence[int]) -> frozenset[int]:
         """Which of these steps (ascending) keep their checkpoints."""
         reports = (

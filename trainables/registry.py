@@ -19,9 +19,9 @@ from trainables.user_code.external import External
 from trainables.user_code.frames import note_user_lines, user_lines
 from trainables.user_code.optuna.objective import OptunaObjective
 from trainables.user_code.optuna.source import read_objective
-from trainables.user_code.ray_code import is_tune_function, tune_class_methods
+from trainables.user_code.ray_code import builds_trainer, is_tune_function, tune_class_methods
 from trainables.user_code.ray_tune.trainables import TuneClass, TuneFunction
-from trainables.user_code.user_loop import UserFunction, UserLoop
+from trainables.user_code.user_loop import TrainerFunction, UserFunction, UserLoop
 
 TRAINABLES: dict[str, str] = {
     "causal_lm": "trainables.causal_lm.trainable:CausalLM",
@@ -121,6 +121,8 @@ def _user_code(name: str) -> Trainable[Any]:
 def _user_function(name: str) -> UserFunction:
     if read_objective(name) is not None:
         return OptunaObjective(name)
+    if builds_trainer(name):
+        return TrainerFunction(name)
     return TuneFunction(name) if is_tune_function(name) else UserLoop(name)
 
 

@@ -11,7 +11,7 @@ PRIVATE: dict[str, str] = {
     "torch.nn.parallel:DistributedDataParallel._set_ddp_runtime_logging_sample_rate": (
         "(self, sample_rate)"
     ),
-    # launch/lanes/trainer.py and launch/ray_train_loops/callbacks.py leave two of Ray Train's
+    # launch/lanes/trainer.py and launch/ray_train_loops/run.py leave two of Ray Train's
     # default callbacks out. The former runs the controller in the driver.
     "ray.train.v2.api.data_parallel_trainer:DataParallelTrainer._initialize_and_run_controller": (
         "(self, **controller_init_kwargs)"
@@ -24,32 +24,6 @@ PRIVATE: dict[str, str] = {
     "ray.train.v2._internal.execution.controller.controller:TrainController.get_result": "(self)",
     "ray.train.v2._internal.execution.controller.controller:TrainController.worker_group_cls": (
         "attribute"
-    ),
-    # launch/ray_train_loops/trainer.py starts a loop's workers, and the actor through which they
-    # synchronise, ahead of their run, in a placement group that outlives it. Ranks ask the actor of
-    # their controller for checkpoints.
-    "ray.train.v2._internal.execution.controller.controller"
-    ":TrainController.get_all_reported_checkpoints": (
-        "(self, current_report_index,"
-        " consistency_mode=<CheckpointConsistencyMode.VALIDATED: 'VALIDATED'>, timeout_s=None)"
-    ),
-    "ray.train.v2._internal.execution.worker_group.placement_group_handle"
-    ":DefaultPlacementGroupHandle": "(pg)",
-    "ray.train.v2._internal.execution.worker_group.placement_group_handle"
-    ":DefaultPlacementGroupHandle.shutdown": "(self)",
-    "ray.train.v2._internal.execution.worker_group.state:WorkerGroupContext": (
-        "(run_attempt_id, train_fn_ref, num_workers, resources_per_worker,"
-        " placement_strategy='PACK', label_selector=None, num_slices=1)"
-    ),
-    "ray.train.v2._internal.execution.worker_group.worker:Worker.execute_async": (
-        "(self, fn, *fn_args, **fn_kwargs)"
-    ),
-    "ray.train.v2._internal.execution.worker_group.worker_group"
-    ":WorkerGroup._create_placement_group": "(self, scaling_config, worker_group_context)",
-    "ray.train.v2._internal.execution.worker_group.worker_group:WorkerGroup._create_workers": (
-        "(self, num_workers, placement_group, resources_per_worker,"
-        " placement_group_bundle_indices=None, starting_world_rank=0, world_size=None,"
-        " replica_group_size=None)"
     ),
     # launch/lanes/trainer.py replaces the scaling policy, which starts an actor for autoscalers.
     "ray.train.v2._internal.execution.scaling_policy:FixedScalingPolicy": "(scaling_config)",
@@ -71,31 +45,9 @@ PRIVATE: dict[str, str] = {
     # launch/node_notices.py reads which machines are taken away, and passes on a cloud's notice.
     "ray._private.state:state": "attribute",
     "ray._private.state:GlobalState.get_draining_nodes": "(self)",
-    # launch/ray_train_loops/callbacks.py asks for it in the controller's process, without an actor.
-    "ray.train.v2._internal.execution.callback:WorkerGroupCallback": "()",
-    "ray.train.v2._internal.execution.callback:WorkerGroupCallback.after_worker_group_start": (
-        "(self, worker_group)"
-    ),
-    "ray.train.v2._internal.execution.preemption:PreemptionWatcher": (
-        "(node_to_ranks, poll_interval_s=5.0, worker_actors_by_rank=None)"
-    ),
-    "ray.train.v2._internal.execution.preemption:PreemptionWatcher.get_latest_preemption_info": (
-        "(self)"
-    ),
-    "ray.train.v2._internal.execution.worker_group.worker_group:WorkerGroup.get_workers": "(self)",
     # launch/errors.py tells a rank that died from ranks that noticed it.
     "ray.train.v2._internal.exceptions:WorkerHealthCheckFailedError.health_check_failure": (
         "attribute"
-    ),
-    # launch/ray_train.py writes the list of checkpoints that Ray Train finds when a loop starts.
-    "ray.train.v2._internal.execution.checkpoint.checkpoint_manager:_CheckpointManagerState": (
-        "(*, ray_version='2.60.0', checkpoint_results, checkpoint_report_indices,"
-        " latest_checkpoint_result=None, pending_training_results, pending_validation_specs,"
-        " current_report_index, validated_checkpoint_dir_names,"
-        " timed_out_validation_checkpoint_dir_names, failed_validation_checkpoint_dir_names)"
-    ),
-    "ray.train.v2._internal.execution.checkpoint.checkpoint_manager:_TrainingResultState": (
-        "(*, version=0, checkpoint_dir_name, metrics)"
     ),
     # parallel/ asks models for their blocks. It clears what torch remembers of a trial's process
     # groups.
@@ -131,10 +83,29 @@ PRIVATE: dict[str, str] = {
     "torch.distributed.rendezvous:_create_c10d_store": (
         "(hostname, port, rank, world_size, timeout, use_libuv=True)"
     ),
-    # launch/ray_train_loops/run.py follows a loop's reports, and notices that it asks for its
-    # checkpoint.
+    # user_code/ray_train/session.py answers all calls of a loop, in place of Ray Train's object.
     "ray.train.v2._internal.execution.train_fn_utils:get_train_fn_utils": "()",
     "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.get_checkpoint": "(self)",
+    "ray.train.v2._internal.execution.train_fn_utils:set_train_fn_utils": "(train_fn_utils)",
+    "ray.train.v2._internal.execution.train_fn_utils:_train_fn_utils": "attribute",
+    "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils": "()",
+    "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.get_context": "(self)",
+    "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.get_dataset_shard": (
+        "(self, dataset_info)"
+    ),
+    "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.get_all_reported_checkpoints": (
+        "(self, consistency_mode=<CheckpointConsistencyMode.VALIDATED: 'VALIDATED'>,"
+        " timeout_s=None)"
+    ),
+    "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.get_preemption_info": "(self)",
+    "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.is_distributed": "(self)",
+    "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.barrier": "(self)",
+    "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.broadcast_from_rank_zero": (
+        "(self, data)"
+    ),
+    "ray.train.v2._internal.execution.storage:StorageContext": (
+        "(storage_path, experiment_dir_name, storage_filesystem=None, read_only=False)"
+    ),
     "ray.train.v2._internal.execution.train_fn_utils:TrainFnUtils.report": (
         "(self, metrics, checkpoint=None, checkpoint_dir_name=None,"
         " checkpoint_upload_mode=<CheckpointUploadMode.SYNC: 'SYNC'>,"

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from results.checkpoints.checkpoint_times import append_time
 from results.checkpoints.cleanup import quarantine_damaged, remove_leftovers
@@ -27,6 +27,8 @@ from trainables.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:
     import torch
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -69,7 +71,7 @@ class Worker:
         self.mesh = Mesh(self.job.layout_on(self.world_size), self.rank, self.device)
         self._watchdog = Watchdog(self.job.hang_timeout_s)
         self._schedule = CheckpointSchedule(self.job)
-        self._leaves = LeaveCheck(self._sum_all, self.world_size)
+        self._leaves = LeaveCheck(self.sum_all, self.world_size)
         self._reports = ReportWriter(self.job.paths, self.job.attempt)
         self.saver = Saver(self.job, self.rank, self.world_size)
         self._provenance = ProvenanceRecorder(
@@ -113,13 +115,13 @@ class Worker:
         """
         began = time.perf_counter()
         self.heartbeat()
-        self._leave_if(self._sum_all({"": float(preemption_requested())})[""] > 0)
+        self._leave_if(self.sum_all({"": float(preemption_requested())})[""] > 0)
         paths, step = self.job.paths, -1.0
         if self.rank == 0:
             intact = quarantine_damaged(paths)
             remove_leftovers(paths)
             step = newest.step if (newest := restore_newest(self.job, intact)) else -1.0
-        agreed = int(self._sum_all({"step": step if self.rank == 0 else 0.0})["step"])
+        agreed = int(self.sum_all({"step": step if self.rank == 0 else 0.0})["step"])
         self.times.started()
         if agreed < 0:
             return None
@@ -129,6 +131,10 @@ class Worker:
         found = Checkpoint(agreed, folder, verify(folder, hashes=False))
         self._loading = began, found.manifest
         return self.saver.place.nearest(found)
+
+    def begin_again(self) -> None:
+        """The code does not go on from the checkpoint that `resume` found."""
+        self._last_step, self._schedule = -1, CheckpointSchedule(self.job)
 
     def loaded(self) -> None:
         """The state of the checkpoint that `resume` found is in place: record how long it took."""
@@ -147,6 +153,7 @@ class Worker:
         checkpoint: SaveFn | None = None,
         final: bool = False,
         save_now: bool = False,
+        as_reported: bool = False,
     ) -> Answer:
         """Report the mean of the ranks' metrics; save a checkpoint if one is due.
 
@@ -159,6 +166,8 @@ class Worker:
                 a copy of the state, which runs while training goes on.
             final: whether this is the trial's last report.
             save_now: whether the checkpoint is saved although none is due.
+            as_reported: whether the metrics are the same on all ranks, and the code decides itself
+                when it saves: a process that was asked to terminate leaves only where it does.
 
         Returns:
             The same answer on every rank. If it is not CONTINUE, the checkpoint of this step is
@@ -171,7 +180,7 @@ class Worker:
         """
         self.times.started()
         with self.times.of("report"):
-            report = self._record(step, metrics)
+            report = self._record(step, metrics, as_reported)
         save = checkpoint if self._schedule.is_finite(report) else None
         ends = final or self._schedule.is_complete(report)
         last = ends or self._schedule.may_pause(report)
@@ -180,6 +189,7 @@ class Worker:
             self._save(step, save, wait=last)
         with self.times.of("report"):
             answer, leave = self._ask(report)
+            leave = leave and (save_now or not as_reported)
         if answer is not Answer.CONTINUE or leave:
             if not due:
                 self._save(step, save)
@@ -188,6 +198,10 @@ class Worker:
             self.saver.place.discard()
         self._leave_if(leave and answer is Answer.CONTINUE and not ends)
         return answer
+
+    def watch_output(self) -> None:
+        """From now on, what this rank prints is a sign of life too."""
+        self._watchdog.follow(self.job.paths.log(self.job.attempt, self.rank))
 
     def leave_if_told(self, step: int, checkpoint: SaveFn) -> None:
         """Between two reports: save and leave at this step if a process was asked to terminate.
@@ -215,7 +229,7 @@ class Worker:
 
     def close(self) -> None:
         """Finish the checkpoint in progress; the trial is over on this rank."""
-        self._watchdog.suspend()
+        self._watchdog.close()
         self.saver.close()
         self.mesh.close()
         self._sampler.sample(max(0, self._last_step), last=True)
@@ -232,10 +246,20 @@ class Worker:
         Of ranks with the same samples (`cp`, `tp`), the values of one count.
         """
         counts = self.mesh.is_metric_rank
-        return self._sum_all({k: v if counts else 0.0 for k, v in values.items()})
+        return self.sum_all({k: v if counts else 0.0 for k, v in values.items()})
 
-    def _sum_all(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Sum over all ranks."""
+    def from_rank_zero(self, value: T) -> T:
+        """The value of rank 0, on every rank."""
+        if self.world_size == 1:
+            return value
+        import torch.distributed as dist
+
+        shared = [value]
+        dist.broadcast_object_list(shared, src=0, device=self.device)
+        return shared[0]
+
+    def sum_all(self, values: Mapping[str, float]) -> dict[str, float]:
+        """Sum over all ranks of each value, in float64; the same on every rank."""
         names = sorted(values)
         if self.world_size == 1:
             return {k: float(values[k]) for k in names}
@@ -248,21 +272,21 @@ class Worker:
 
     def barrier(self) -> None:
         """Wait for all ranks."""
-        self._sum_all({"": 0.0})
+        self.sum_all({"": 0.0})
 
-    def _record(self, step: int, metrics: Mapping[str, float]) -> Report:
+    def _record(self, step: int, metrics: Mapping[str, float], as_reported: bool) -> Report:
         """Write the report of a step to the trial's folder."""
         self.heartbeat()
-        self.on_report()
+        if not as_reported:
+            self.on_report()
         step = as_step(step)
         if step <= self._last_step:
             raise ValueError(f"steps must increase: reported {step} after {self._last_step}")
         metrics = {redact_name(name): as_number(name, value) for name, value in metrics.items()}
         self._last_step = step
         self.saver.wait()  # the checkpoint of an earlier report comes first
-        report = Report(
-            step=step, metrics=self.mean(metrics), attempt=self.job.attempt, time=time.time()
-        )
+        shared = metrics if as_reported else self.mean(metrics)
+        report = Report(step=step, metrics=shared, attempt=self.job.attempt, time=time.time())
         if self.rank == 0:
             self._check_owner()
             self._reports.append(report)  # first: a resume starts after the checkpoint
@@ -281,7 +305,7 @@ class Worker:
             self.heartbeat()
         order = list(Answer)
         index = order.index(answer) if self.rank == 0 else 0
-        agreed = self._sum_all({"answer": index, "leave": float(preemption_requested())})
+        agreed = self.sum_all({"answer": index, "leave": float(preemption_requested())})
         self.heartbeat()
         return order[int(agreed["answer"])], agreed["leave"] > 0
 

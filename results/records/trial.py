@@ -62,7 +62,7 @@ class Attempt(_Model):
         error: one line; None unless the attempt failed.
         remedy, cause: the classification of the failure.
         step: the last step of the trial when the attempt failed.
-        leak: one line about memory that the attempt left behind; its processes were replaced.
+        leak: one line about what the attempt left behind; its processes were replaced.
         cpus, gpus: of all workers together.
         accelerator: the name of rank 0's GPU, once it has ended; empty without one.
         spot: whether rank 0's machine is a spot machine, once it has ended; None: not known.

@@ -7,13 +7,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, model_validator
+from pydantic import (
+    AfterValidator,
+    BeforeValidator,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    model_validator,
+)
 
 from search_spaces.errors import suggest
 from search_spaces.nested import show
-from search_spaces.spec.base import Seconds, Section
+from search_spaces.spec.base import FROZEN, Seconds, Section
 from search_spaces.spec.layout import AUTO, DDP, LayoutField, LayoutSpec
 
 TIMEOUT = "NCCL_TIMEOUT"
@@ -142,13 +149,7 @@ class ResourcesSpec(Section):
     isolation: Literal["auto", "lane", "trial"] = Field(
         "auto",
         description="lane: processes run trial after trial; trial: new ones for each; auto: lane, "
-        "but trial for loops of Ray Train.",
-    )
-    spares: bool = Field(
-        True,
-        description="Whether the processes of the next attempt of a Ray Train loop start, and "
-        "import libraries, while this one trains, if a quarter of the memory stays free; not for "
-        "workers with GPUs.",
+        "but trial for code that leaves something behind, or connects its processes itself.",
     )
     max_trials_per_lane: int | None = Field(
         None,
@@ -170,6 +171,13 @@ class ResourcesSpec(Section):
         description="Settings of NCCL for all trials, such as {NCCL_ALGO: Ring}, in place of those "
         "of the machine; NCCL_TIMEOUT is process_group_timeout in seconds.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _leave_out_removed(cls, values: Any, info: ValidationInfo) -> Any:
+        """`spares`, of an earlier version, has no effect on a sweep that has begun."""
+        drops = info.context == FROZEN and isinstance(values, dict)
+        return {k: v for k, v in values.items() if k != "spares"} if drops else values
 
     @model_validator(mode="after")
     def _check_nccl(self) -> Self:

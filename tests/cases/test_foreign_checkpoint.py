@@ -18,7 +18,8 @@ from results.records.trial import TrialRecord, write_trial
 from results.trial_paths import TrialPaths
 from tests.results.written import write_checkpoint
 from tests.trainables.checkpointing.test_saver import WatchedTrial, saving
-from trainables.user_code.ray_train.checkpoints import add_manifest, newest_first, verify_kept
+from tests.trainables.user_code.kept import add_manifest
+from trainables.user_code.ray_train.checkpoints import newest_first, verify_kept
 
 WEIGHTS = {"model.safetensors": "weights"}
 

@@ -77,8 +77,9 @@ def test_models_of_a_ray_train_loop_cannot_be_read(tune: Tune) -> None:
     assert f"trainable {script}:train: cannot average" in said
     assert "user_code.evaluate" in said
     tune.write("mine.yaml", LOOP)
+    tune.write("my_loop.py", "def train(config): TorchTrainer(report, config['lr']).fit()\n")
     said = tune("trial", "mine.yaml", code=2).err
-    assert "my_loop.py:train: a Ray Train loop runs under Ray only" in said
+    assert "my_loop.py:train: a function that builds a trainer runs under Ray only" in said
 
 
 def test_damaged_files_are_named(tune: Tune) -> None:

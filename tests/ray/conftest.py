@@ -15,10 +15,8 @@ from typing import Any
 
 import pytest
 
-from results.checkpoints.commit import Manifest, verify
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, read_reports, read_trials
-from results.trial_paths import TrialPaths
 from tests.chaos.cluster import CANARY, ENV, Cluster, cluster
 from tests.chaos.invariants import lost_steps
 from tests.chaos.pytest_rows import LOST, RECOVERY_S
@@ -162,10 +160,3 @@ def end(process: subprocess.Popen[str], signum: int = signal.SIGKILL) -> tuple[i
     process.send_signal(signum)
     out, _ = process.communicate(timeout=LONGEST_S)
     return process.returncode, out
-
-
-def verified(trial: TrialPaths, attempt: int = 1) -> list[Manifest]:
-    """Manifests of the intact checkpoints of an attempt."""
-    folders = trial.ray_train_attempt(attempt).glob("checkpoint_*/")
-    manifests = {folder: trial.ray_train_manifest(folder) for folder in folders}
-    return [verify(folder, manifest=m) for folder, m in manifests.items() if m.exists()]

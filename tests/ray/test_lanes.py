@@ -139,8 +139,8 @@ def test_lane_trials_do_not_depend_on_earlier_trials(tune: Tune, sweep: Path) ->
     assert [r.params["index"] for r in records if leak_of(r)] == [LEAKING]
     assert "rank 1: " in leak_of(records[LEAKING])
     assert "MiB of host memory beyond the " in leak_of(records[LEAKING])
-    assert f"memory leak, lane replaced: {records[LEAKING].id} (rank 1: " in out
-    assert "memory leak: rank 1: " in tune("show", "lanes", records[LEAKING].id)
+    assert f"leak, lane replaced: {records[LEAKING].id} (rank 1: " in out
+    assert "leak: rank 1: " in tune("show", "lanes", records[LEAKING].id)
 
     alone = ["--set", "trainable=roles.py:Alone", "--set", "space.index={grid_search: [0, 2]}"]
     tune("run", sweep, "--name", "alone", *alone)

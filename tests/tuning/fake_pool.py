@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.tuning.resources.test_capacity import Cluster
@@ -22,7 +21,7 @@ class FakePool:
         self.free, self.up, self.unread_leaks = size, size, list[Leak]()
         self.busy: list[str] = []
         self.cancelled, self.machine_ids = 0, dict[str, list[str]]()
-        self.broker_died = self.more = False
+        self.broker_died = False
 
     def start(self, job: TrialJob) -> None:
         self.free = max(0, self.free - 1)
@@ -35,8 +34,7 @@ class FakePool:
     def retire_idle(self, keep: int) -> None:
         self.free = min(self.free, keep)
 
-    def poll(self, more: Callable[[], bool]) -> None:
-        self.more = more()
+    def poll(self) -> None: ...
 
     def workers_up(self) -> int:
         return self.up

@@ -28,7 +28,7 @@ class CheckpointSchedule:
 
     def is_complete(self, report: Report) -> bool:
         """Whether the trial has reached the scheduler's `max_t`."""
-        return self._job.max_t is not None and self._job.retention.time(report) >= self._job.max_t
+        return self._job.is_last(report)
 
     def may_pause(self, report: Report) -> bool:
         """Whether the scheduler may pause the trial here, so that it needs a checkpoint.

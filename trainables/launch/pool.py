@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from trainables.job import TrialJob
@@ -39,12 +38,8 @@ class WorkerPool(ABC):
         unused ones end first.
         """
 
-    def poll(self, more: Callable[[], bool]) -> None:  # noqa: B027 - a pool may have nothing to do
-        """Start processes ahead of their attempts, and notice dead ones; call it often.
-
-        Args:
-            more: whether another attempt will follow those that run.
-        """
+    def poll(self) -> None:  # noqa: B027 - a pool may have nothing to do
+        """Notice dead processes; call it often."""
 
     @abstractmethod
     def workers_up(self) -> int:
@@ -62,7 +57,7 @@ class WorkerPool(ABC):
         return broker_error(self._broker)
 
     def take_leaks(self) -> list[Leak]:
-        """Memory leaks for which processes were replaced since the last call."""
+        """What trials left behind, for which processes were replaced since the last call."""
         return []
 
     def hand_over(self) -> bool:

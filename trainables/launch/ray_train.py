@@ -50,8 +50,6 @@ class WorkerGroupSpec:
         process_group_timeout_s: after which a collective of the workers fails.
         notices: clouds whose notices of a machine's end count; see `watch_node`.
         nccl: (name, value) of variables of their environment.
-        part: of these resources that a worker holds by Ray's count; the rest is for a spare.
-        omp_is_set: whether the user has set `OMP_NUM_THREADS`.
     """
 
     workers: int
@@ -64,8 +62,6 @@ class WorkerGroupSpec:
     process_group_timeout_s: float = 1800.0
     notices: Notices = "auto"
     nccl: tuple[tuple[str, str], ...] = ()
-    part: float = 1.0
-    omp_is_set: bool = False
 
     @classmethod
     def of(
@@ -174,31 +170,9 @@ def scaling_config(spec: WorkerGroupSpec) -> Any:
     return make(
         num_workers=spec.workers,
         use_gpu=spec.gpus_per_worker > 0,
-        resources_per_worker={name: v * spec.part for name, v in spec.bundle.items()},
+        resources_per_worker=spec.bundle,
         label_selector=spec.label_selector,
     )
-
-
-def checkpoint_snapshot(names: list[str]) -> str:
-    """The file in which Ray Train lists a run's checkpoints, the newest last (Train V2)."""
-    from ray.train.v2._internal.execution.checkpoint.checkpoint_manager import (
-        _CheckpointManagerState,
-        _TrainingResultState,
-    )
-
-    results = [_TrainingResultState(checkpoint_dir_name=name, metrics={}) for name in names]
-    state = _CheckpointManagerState(
-        checkpoint_results=results,
-        checkpoint_report_indices=list(range(len(names))),
-        latest_checkpoint_result=results[-1],
-        pending_training_results=[],
-        pending_validation_specs=[],
-        current_report_index=len(names),
-        validated_checkpoint_dir_names=[],
-        timed_out_validation_checkpoint_dir_names=[],
-        failed_validation_checkpoint_dir_names=[],
-    )
-    return str(state.model_dump_json())
 
 
 @dataclass(frozen=True)

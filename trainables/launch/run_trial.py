@@ -35,13 +35,14 @@ def run_trial(
     local_rank: int = 0,
     watch: Callable[[Worker], None] = lambda worker: None,
     on_report: Callable[[], None] = lambda: None,
+    train: Callable[[Worker], None] | None = None,
 ) -> None:
     """Train one trial to its end, or until its channel answers otherwise.
 
     Random generators, torch's settings and the environment are restored afterwards. An exception
     of the trainable is raised as it is. torch.distributed must be initialised when
     `world_size > 1`. `watch` is called with the worker before the training, and `on_report` when a
-    report begins on this rank.
+    report begins on this rank. `train` takes the place of the trainable's method.
     """
     trainable = resolve(job.trainable)
     config = trainable.Config.model_validate(job.config)
@@ -54,7 +55,10 @@ def run_trial(
         worker.begin(trainable.source())
         watch(worker)
         try:
-            trainable.train(config, worker)
+            if train is None:
+                trainable.train(config, worker)
+            else:
+                train(worker)
         finally:
             worker.close()
 
@@ -75,7 +79,7 @@ def run_local(
     See `run_trial`.
 
     Raises:
-        UserError: the trainable is a loop for Ray Train, which runs only under Ray.
+        UserError: the trainable starts workers of Ray Train, which needs Ray.
         Preempted: a rank got a SIGTERM; the trial has a complete checkpoint.
     """
     import torch

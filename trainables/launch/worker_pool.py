@@ -33,13 +33,15 @@ def start_pool(
         preload: see `WorkerGroupSpec`.
     """
     broker, resources, trainable = start_broker(), spec.resources, spec.trainable
+    found = resolve(trainable)
+    preload = preload or ("" if found.is_known else trainable)
     group = WorkerGroupSpec.of(spec, sizes[0], gpus_per_worker, folder, preload)
-    if resolve(trainable).uses_ray_train:
-        return FreshWorkerPool(group, broker, trainable, resources.spares), broker
+    if found.uses_ray_train:
+        return FreshWorkerPool(group, broker), broker
     # Not in the lanes' threads: two threads must not import modules that import each other.
     import_module("trainables.launch.lanes.trainer")
     max_growth, most = resources.max_lane_growth * 2**20, trials_per_lane(resources, trainable)
-    return LanePool(group, sizes, broker, most, max_growth), broker
+    return LanePool(group, sizes, broker, most, max_growth, found.is_known), broker
 
 
 def trials_per_lane(resources: ResourcesSpec, trainable: str) -> int | None:

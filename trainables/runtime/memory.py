@@ -13,9 +13,6 @@ if TYPE_CHECKING:
 
 _STATUS = Path("/proc/self/status")
 _MIB = 2**20
-_CONTAINER = Path("/sys/fs/cgroup")
-_KEPT_FREE = 0.25
-"""Part of the memory that stays free beside processes which are started ahead of their trial."""
 
 
 @dataclass(frozen=True)
@@ -98,29 +95,3 @@ def _anonymous() -> int:
     import psutil
 
     return int(psutil.Process().memory_info().rss)
-
-
-def has_room(processes: int) -> bool:
-    """Whether as many more processes of this one's size leave a quarter of the memory free."""
-    import psutil
-
-    machine = psutil.virtual_memory()
-    total, free = container_memory(_CONTAINER, machine.total, machine.available)
-    return free - processes * psutil.Process().memory_info().rss >= _KEPT_FREE * total
-
-
-def container_memory(folder: Path, total: int, free: int) -> tuple[int, int]:
-    """Memory in all and free memory, of the machine or of a container with a lower limit.
-
-    Args:
-        folder: of the control group (version 2).
-        total, free: of the machine, in bytes.
-    """
-    try:
-        limit = int((folder / "memory.max").read_text())
-        used = int((folder / "memory.current").read_text())
-        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-    except (OSError, ValueError):  # no limit
-        return total, free
-    unused = limit - used + int(stat["inactive_file"])  # the system's cache of files counts as used
-    return min(total, limit), min(free, unused)

@@ -11,7 +11,8 @@ import hashlib
 import importlib
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib.machinery import ModuleSpec, PathFinder
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
@@ -98,10 +99,52 @@ def searches_at_import(name: str) -> list[str]:
     return import_problems(find(name), root_of(name))
 
 
-def user_modules(name: str, files: Iterable[str]) -> list[ModuleType]:
-    """The modules of this process that are files of the user's, relative to `root_of(name)`."""
-    own = {str(root_of(name) / file) for file in files}
-    return [m for m in list(sys.modules.values()) if getattr(m, "__file__", None) in own]
+def user_modules(name: str) -> dict[str, ModuleType]:
+    """The modules of this process that lie below `root_of(name)`, libraries excluded, by name."""
+    root = f"{root_of(name)}{os.sep}"
+    files = {n: (m, str(getattr(m, "__file__", ""))) for n, m in list(sys.modules.items())}
+    own = {n: m for n, (m, f) in files.items() if f.startswith(root) and "site-packages" not in f}
+    return {n: m for n, m in own.items() if n.partition(".")[0] not in PACKAGES}
+
+
+@contextmanager
+def own_modules(name: str) -> Iterator[None]:
+    """The user's modules that the block imports are forgotten after it: the next one gets new
+    ones.
+    """
+    before = user_modules(name).keys()
+    try:
+        yield
+    finally:
+        for module in user_modules(name).keys() - before:
+            del sys.modules[module]
+
+
+def libraries(name: str) -> tuple[str, ...]:
+    """The modules that the files of a function import, at the top or within it, from elsewhere."""
+    (file, loop), root = function(name), root_of(name)
+    files = (root / each for each in source_digests(file.path, root))
+    bodies = [*(ast.parse(each.read_bytes()).body for each in files), loop.body if loop else []]
+    names = (n for body in bodies for node in _imports(body) for n in _modules(node))
+    return tuple(dict.fromkeys(n for n in names if not _is_own(n.partition(".")[0], root)))
+
+
+def _imports(body: list[ast.stmt]) -> Iterator[ast.Import | ast.ImportFrom]:
+    for node in body:
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield node
+        elif isinstance(node, ast.Try | ast.With):
+            yield from _imports(node.body)
+
+
+def _modules(node: ast.Import | ast.ImportFrom) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    return [node.module] if node.module and not node.level else []
+
+
+def _is_own(top: str, root: Path) -> bool:
+    return top == root.name or PathFinder.find_spec(top, [str(root)]) is not None
 
 
 def read(name: str) -> PythonFile:

@@ -142,3 +142,8 @@ def warn_once(job: TrialJob, text: str) -> None:
         sys.stderr.write(f"warning: this attempt {text}\n")
         warning.parent.mkdir(parents=True, exist_ok=True)
         warning.write_text(text)
+
+
+def warn_not_restored(job: TrialJob, code: str, call: str) -> None:
+    """Warn, once, in the log and by a file, that code did not ask for its checkpoint by a call."""
+    warn_once(job, f"had a checkpoint, and the {code} did not ask for it by {call}; it began again")

@@ -12,7 +12,7 @@ from search_spaces.spec.sweep import SweepSpec
 CONTEXT = "ray.tune.get_context()"
 _SEARCH = "is a search of its own; name the function or class that it tunes"
 _SAVES = "decides itself when it saves; remove it"
-_FRESH = "has no effect: each attempt of a Ray Train loop has fresh processes; remove it"
+_FRESH = "has no effect: each attempt has the trainer's own processes; remove it"
 _FIXED_WORKERS = "cannot change its number of workers; give one number"
 _ONE_WORKER = (
     "takes one worker; for several, write a loop for Ray Train, which reports by ray.train.report"
@@ -20,13 +20,33 @@ _ONE_WORKER = (
 _SWEEP_RESOURCES = "is not offered: the resources are those of the sweep file"
 _ONE_RANK = "is not offered: a trial of Ray Tune has one worker"
 
+_LOOP = {
+    "ray.tune.report": "has no effect in a Ray Train loop; call ray.train.report",
+    "ray.tune.get_checkpoint": "has no effect in a Ray Train loop; call ray.train.get_checkpoint",
+    "ray.train.report(validation=…)": "raises an error, as without a validation_config",
+    "ray.tune.Tuner": _SEARCH,
+    "ray.tune.run": _SEARCH,
+    "resources.workers: {min, max}": _FIXED_WORKERS,
+    "checkpoint.every": f"has no effect: a Ray Train loop {_SAVES}",
+    "asha_promote, pbt, pb2": "continue trials from checkpoints; use asha",
+}
+
 OFFERED: dict[str, dict[str, str]] = {
     "Ray Train loop": {
         "ray.train.report": "the metrics of rank 0, and a checkpoint, are recorded",
         "ray.train.get_checkpoint": "the newest intact checkpoint of the trial",
-        "ray.train.get_context": "Ray Train's own: ranks, sizes, node",
+        "ray.train.get_context": "ranks, sizes, node, and a folder of the attempt",
+        "ray.train.get_all_reported_checkpoints": "those that the sweep keeps",
+        "ray.train.get_preemption_info": "the ranks that leave; not the names of their machines",
+        "ray.train.collective": "barrier and broadcast among the workers of the trial",
+        "ray.train.torch, lightning, huggingface": "Ray Train's own functions",
         "ray.train.get_dataset_shard": "where the trainable is a function that builds the trainer",
         'config["seed"]': "the seed of the trial, if the file reads it and the sweep has none",
+    },
+    "function that builds a trainer": {
+        "fit": "starts the trainer's workers, with its backend, data sets and callbacks",
+        "ray.train.get_dataset_shard": "the trainer's",
+        "the loop": "as a Ray Train loop",
     },
     "Ray Tune function": {
         "ray.tune.report": "a report; the function ends there when the trial ends",
@@ -62,19 +82,11 @@ OFFERED: dict[str, dict[str, str]] = {
 """Kind of code to name to what it does in a sweep."""
 
 REFUSED: dict[str, dict[str, str]] = {
-    "Ray Train loop": {
-        "ray.tune.report": "has no effect in a Ray Train loop; call ray.train.report",
-        "ray.tune.get_checkpoint": "has no effect in a Ray Train loop; call ray.train."
-        "get_checkpoint",
-        "ray.tune.Tuner": _SEARCH,
-        "ray.tune.run": _SEARCH,
-        "resources.workers: {min, max}": _FIXED_WORKERS,
+    "Ray Train loop": _LOOP,
+    "function that builds a trainer": {
+        **_LOOP,
         "resources.isolation: lane": _FRESH,
         "resources.max_trials_per_lane": _FRESH,
-        "checkpoint.every": f"has no effect: a Ray Train loop {_SAVES}",
-        "checkpoint.mirror": "copies no checkpoint of a Ray Train loop; let the loop copy it, or "
-        "remove this",
-        "asha_promote, pbt, pb2": "continue trials from checkpoints; use asha",
     },
     "Ray Tune function": {
         "ray.tune.Tuner": _SEARCH,
@@ -109,6 +121,5 @@ SETTINGS: dict[str, Callable[[SweepSpec], bool]] = {
     "resources.isolation: lane": lambda spec: spec.resources.isolation == "lane",
     "resources.max_trials_per_lane": lambda spec: spec.resources.max_trials_per_lane is not None,
     "checkpoint.every": lambda spec: spec.checkpoint.every > 1,
-    "checkpoint.mirror": lambda spec: spec.checkpoint.mirror is not None,
 }
 """Setting that may be refused to whether a sweep has it."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -24,30 +25,34 @@ _MIN_AGE_S = 60.0
 """A younger folder may be one whose owner has not locked it yet."""
 _LONGEST_END_S, _POLL_S = 30.0, 0.05
 _held: list[int] = []
-"""Locks of this process's attempt and of its temporary folder: they end with the process."""
+"""Lock of this process's temporary folder: it ends with the process."""
 
 
-def wait_for_earlier_attempts(paths: TrialPaths, attempt: int) -> str | None:
-    """Hold the lock of this attempt, and wait until the processes of earlier ones have ended.
+@contextmanager
+def attempt_lock(paths: TrialPaths, attempt: int) -> Iterator[None]:
+    """Hold the lock of this attempt in the block, after the processes of earlier ones have ended.
 
     They share the working directory. Ray ends the workers of a killed attempt a moment after its
-    next attempt may begin, and those of a killed driver only after seconds.
-
-    Returns:
-        What still runs after half a minute, in words: perhaps a server that the code has started.
+    next attempt may begin, and those of a killed driver only after seconds. What still runs after
+    half a minute is perhaps a server that the code has started: a warning says so.
     """
     lock = paths.processes(attempt)
     lock.parent.mkdir(parents=True, exist_ok=True)
-    _held.append(os.open(lock, os.O_CREAT | os.O_RDWR, 0o600))
+    file = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
     deadline = time.monotonic() + _LONGEST_END_S
-    with suppress(OSError):  # a file system without locks
-        fcntl.flock(_held[-1], fcntl.LOCK_SH)
-    earlier = [number for number in range(1, attempt) if paths.processes(number).exists()]
-    while runs := [number for number in earlier if _has_processes(paths.processes(number))]:
-        if time.monotonic() > deadline:
-            return f"processes of attempt {runs[0]} of this trial still run"
-        time.sleep(_POLL_S)
-    return None
+    try:
+        with suppress(OSError):  # a file system without locks
+            fcntl.flock(file, fcntl.LOCK_SH)
+        earlier = [number for number in range(1, attempt) if paths.processes(number).exists()]
+        while runs := [number for number in earlier if _has_processes(paths.processes(number))]:
+            if time.monotonic() > deadline:
+                problem = f"processes of attempt {runs[0]} of this trial still run"
+                sys.stderr.write(f"warning: {problem}\n")
+                break
+            time.sleep(_POLL_S)
+        yield
+    finally:
+        os.close(file)
 
 
 def _has_processes(lock: Path) -> bool:

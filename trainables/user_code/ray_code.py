@@ -65,7 +65,7 @@ def is_tune_function(name: str) -> bool:
     yields something.
     """
     file, function = _tune_function(name)
-    if function is None or builds_trainer(name):
+    if function is None:
         return False
     own = _names_used(file, function)
     if "ray.train.report" in own:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ConfigDict
 
@@ -24,6 +24,9 @@ from trainables.user_code import loader, models
 from trainables.user_code.offered import REFUSED, SETTINGS
 from trainables.user_code.parameters import parameter_problems
 from trainables.user_code.ray_code import never_reports, reads_seed, train_loop_problems
+from trainables.worker import Worker
+
+_CONNECT_ONCE = frozenset({"deepspeed", "horovod", "jax", "mpi4py", "tensorflow", "torch_xla"})
 
 
 class UncheckedConfig(TrainableConfig):
@@ -162,15 +165,30 @@ class UserFunction(UserCode):
 
 
 class UserLoop(UserFunction):
-    """Runs in fresh processes under Ray, reports by `ray.train.report`, and owns its checkpoints.
+    """A function that reports by `ray.train.report`, and owns its checkpoints.
 
-    The user's file is imported on the workers only. Ray Train keeps the checkpoints, so only
-    the loop can read them.
+    The user's file is imported on the workers only, anew for each trial.
     """
 
-    isolation = "trial"
-    uses_ray_train = True
     kind = "Ray Train loop"
+    is_known = False
+
+    @property
+    def isolation(self) -> Literal["lane", "trial"]:  # type: ignore[override]  # as below
+        """Libraries that connect the processes once in their life need fresh ones."""
+        tops = {name.partition(".")[0] for name in self.modules}
+        return "trial" if tops & _CONNECT_ONCE else "lane"
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The libraries that its files import; see the base class."""
+        return loader.libraries(self.name)
+
+    def train(self, config: UncheckedConfig, worker: Worker) -> None:
+        """Call the loop; see the base class."""
+        from trainables.user_code.ray_train.session import run_loop
+
+        run_loop(worker)
 
     @property
     def reads_datasets(self) -> bool:  # type: ignore[override]  # others have a class attribute
@@ -196,6 +214,9 @@ class UserLoop(UserFunction):
         """
         names = {name for config in configs for name in config}
         found = super().setting_problems(spec, configs)
+        if self.isolation == "trial" and spec.resources.isolation == "lane":
+            problem = f"lane has no effect: each trial of this {self.kind} has fresh processes"
+            found.append((("resources", "isolation"), f"{problem}; remove it"))
         if spec.scheduler.name == "asha_promote":
             problem = f"pauses at rungs, but a {self.kind} decides itself when it saves; use asha"
             found.append((("scheduler", "name"), f"asha_promote {problem}"))
@@ -215,3 +236,14 @@ class UserLoop(UserFunction):
                 "under fresh ones; let the loop seed itself with config['seed']"
             )
         return super().with_seed(config, seed)
+
+
+class TrainerFunction(UserLoop):
+    """A function that builds a trainer of Ray Train and calls its `fit()`.
+
+    Each attempt gets the trainer's own processes, with its backend, data sets and callbacks.
+    """
+
+    isolation = "trial"
+    uses_ray_train = True
+    kind = "function that builds a trainer"

@@ -94,19 +94,15 @@ def adopt_trainers(
         _each(cloudpickle.unregister_pickle_by_value, modules)
 
 
-def own_loop(task: dict[str, Any], script: Callable[..., Any]) -> Callable[[], Any]:
-    """In a worker: the loop to call.
-
-    Args:
-        task: the worker's configuration.
-        script: the trial's function, which is the loop if no trainer was adopted. The script is
-            imported, so that functions in it can be unpickled.
-    """
+def own_loop(task: dict[str, Any]) -> Callable[[], Any]:
+    """In a worker whose trainer was adopted: the trainer's loop, with its configuration."""
     from ray import cloudpickle
 
-    loop, config = script, task["job"].config
-    if LOOP in task:
-        loop, config = cloudpickle.loads(task[LOOP])
+    return call_of(*cloudpickle.loads(task[LOOP]))
+
+
+def call_of(loop: Callable[..., Any], config: dict[str, Any] | None) -> Callable[[], Any]:
+    """A loop as Ray Train calls it: with its configuration, if it takes an argument."""
     takes_config = bool(inspect.signature(loop).parameters)
     return lambda: loop(config or {}) if takes_config else loop()
 

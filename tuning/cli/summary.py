@@ -113,10 +113,14 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
     if not run.interrupted and (limit := run.limit):
         cost = cost_shares(run.records.values(), run.spec.prices)
         yield f"ended by {limit.summary}; spent {cost}"
+    yield from _problems(run)
+
+
+def _problems(run: SweepController) -> Iterator[Text]:
     leaks = [f"{r.id} ({a.leak})" for r in run.records.values() for a in r.attempts if a.leak]
     if leaks:
         more = f" and {len(leaks) - 1} more" * (len(leaks) > 1)
-        yield Text(f"memory leak, lane replaced: {leaks[0]}{more}", style="yellow")
+        yield Text(f"leak, lane replaced: {leaks[0]}{more}", style="yellow")
     yield from warning_lines(run.paths, run.records.values())
     yield from (Text(line, style="yellow") for line in run.repaired)
     if run.problem:

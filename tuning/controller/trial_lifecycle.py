@@ -136,7 +136,7 @@ class TrialLifecycle:
         self.finish(trial_id, TrialState.COMPLETED, "ran to its end", step)
 
     def record_leak(self, key: str, description: str) -> None:
-        """Record that an attempt (`TrialJob.key`) left memory behind; its lane was replaced."""
+        """Record what an attempt (`TrialJob.key`) left behind; its lane was replaced."""
         self._update_attempt(key, {"leak": description})
 
     def record_wait(self, key: str, waited: float) -> None:

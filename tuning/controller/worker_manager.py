@@ -145,7 +145,7 @@ class WorkerManager:
         running = self._sizes.values()
         most = 0 if self._capacity.is_idle else self._capacity.max_concurrent_trials()
         self.pool.retire_idle(max(0, most - len(running)))
-        self.pool.poll(lambda: self._run.has_next)
+        self.pool.poll()
         if self._capacity.is_overcommitted(running):
             self.pool.cancel_starts()
         self._capacity.track_free_slots(running)

@@ -103,10 +103,7 @@ budget: {trials: 1}
             "scheduler={name: asha_promote, max_t: 4}",
             "scheduler.name: asha_promote pauses at rungs",
         ),
-        ("resources.isolation=lane", "resources.isolation: lane has no effect: each attempt of a"),
-        ("resources.max_trials_per_lane=2", "resources.max_trials_per_lane: has no effect"),
         ("checkpoint.every=5", "checkpoint.every: has no effect: a Ray Train loop decides itself"),
-        ("checkpoint.mirror=s3://b/x", "checkpoint.mirror: copies no checkpoint of a Ray Train"),
         ("replicates=2", "replicates: would repeat one trial: the loop's file does not read"),
     ],
 )

@@ -8,6 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from results.checkpoints.commit import verify
+from results.records.reports import read_reports
+from results.trial_paths import TrialPaths
 from tests.cli.conftest import DIGITS, Tune
 
 OWN = """
@@ -85,3 +87,39 @@ def test_workers_are_ranks_that_train_together(tune: Tune) -> None:
 
 def _untimed(line: str) -> list[str]:
     return [word for word in line.split("  ") if "_per_second" not in word]
+
+
+LOOP = """
+import ray.train
+import ray.train.torch
+import torch
+import torch.distributed as dist
+
+
+def loop(config):
+    context = ray.train.get_context()
+    model = ray.train.torch.prepare_model(torch.nn.Linear(2, 1))
+    ranks = torch.ones(())
+    dist.all_reduce(ranks)
+    model(torch.ones(1, 2)).sum().backward()
+    mine = context.get_world_rank() + config["x"] * ranks.item()
+    ray.train.report({"loss": mine, "size": context.get_world_size()})
+"""
+LOOP_SWEEP = """
+name: t
+trainable: loops.py:loop
+metric: loss
+space: {x: {uniform: [0, 9]}}
+scheduler: {name: none}
+budget: {trials: 1}
+"""
+
+
+@pytest.mark.slow
+def test_ray_train_loop_runs_on_several_ranks_without_ray(tune: Tune) -> None:
+    tune.write("loops.py", LOOP)
+    file = tune.write("t.yaml", LOOP_SWEEP)
+    args = ["--set", "space.x=3", "--workers", "2", "--device", "cpu", "--folder", "kept"]
+    tune("trial", file, *args)
+    (report,) = read_reports(TrialPaths(tune.cwd / "kept"))
+    assert report.metrics == {"loss": 6.0, "size": 2.0}

@@ -13,7 +13,7 @@ from results.paths import SweepPaths
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import Tune
-from trainables.user_code.ray_train.checkpoints import add_manifest
+from tests.trainables.user_code.kept import add_manifest
 from tuning.controller.preflight.checks import preflight
 
 CODE = """

@@ -3,8 +3,6 @@ from pathlib import Path
 import pytest
 
 from search_spaces.spec.resources import ResourcesSpec
-from trainables.launch.ray_train import WorkerGroupSpec
-from trainables.launch.ray_train_loops.pool import part_of_bundle
 from trainables.launch.worker_pool import trials_per_lane
 
 CODE = """
@@ -18,6 +16,20 @@ class Alone(Trainable):
     def evaluate(self, config, weights, split, cache): ...
 """
 
+LOOPS = """
+import ray.train
+
+def loop(config):
+    ray.train.report({})
+
+def connects(config):
+    import jax.numpy
+    ray.train.report({})
+
+def main(config):
+    make_trainer(loop).fit()
+"""
+
 
 @pytest.mark.parametrize(
     ("kind", "trainable", "expected"),
@@ -26,12 +38,16 @@ class Alone(Trainable):
         ("trial", "digits", 1),
         ("lane", "alone.py:Alone", 1),
         ("trial", "alone.py:Alone", 1),
+        ("lane", "loops.py:loop", 7),
+        ("lane", "loops.py:connects", 1),
+        ("lane", "loops.py:main", 1),
     ],
 )
 def test_trials_per_lane_by_sweep_and_trainable(
     kind: str, trainable: str, expected: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "alone.py").write_text(CODE)
+    (tmp_path / "loops.py").write_text(LOOPS)
     monkeypatch.chdir(tmp_path)
     resources = ResourcesSpec(isolation=kind, max_trials_per_lane=7)
     assert trials_per_lane(resources, trainable) == expected
@@ -39,13 +55,3 @@ def test_trials_per_lane_by_sweep_and_trainable(
 
 def test_trials_per_lane_is_unlimited_by_default() -> None:
     assert trials_per_lane(ResourcesSpec(), "digits") is None
-
-
-@pytest.mark.parametrize(
-    ("spares", "gpus", "part"),
-    [(True, 0, 0.5), (False, 0, 1.0), (True, 1, 1.0), (True, 0.25, 1.0)],
-)
-def test_spare_shares_a_bundle_unless_its_workers_have_gpus(
-    spares: bool, gpus: float, part: float
-) -> None:
-    assert part_of_bundle(WorkerGroupSpec(1, 1, gpus, 10, "ray"), spares) == part

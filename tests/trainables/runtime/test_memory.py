@@ -1,7 +1,5 @@
-from pathlib import Path
-
 from tests.trainables.local import run_python
-from trainables.runtime.memory import MemorySample, container_memory, describe_growth
+from trainables.runtime.memory import MemorySample, describe_growth
 
 SCRIPT = """
 import torch
@@ -34,12 +32,3 @@ def test_describe_growth_names_what_exceeds_the_limit():
     )
     said = describe_growth(baseline, MemorySample(100 * mib, 120 * mib), 100 * mib)
     assert said == "110 MiB of device memory beyond the 10 MiB after the first trial"
-
-
-def test_memory_of_a_container_is_its_limit(tmp_path: Path) -> None:
-    assert container_memory(tmp_path, 100, 60) == (100, 60), "no control group"
-    (tmp_path / "memory.current").write_text("34\n")
-    (tmp_path / "memory.stat").write_text("anon 30\ninactive_file 4\n")
-    for limit, expected in [("max", (100, 60)), ("40", (40, 10)), ("1000", (100, 60))]:
-        (tmp_path / "memory.max").write_text(f"{limit}\n")
-        assert container_memory(tmp_path, 100, 60) == expected

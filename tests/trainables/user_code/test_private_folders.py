@@ -76,10 +76,10 @@ HOLD = """
 import os, sys
 from pathlib import Path
 from results.trial_paths import TrialPaths
-from trainables.user_code.private_folders import wait_for_earlier_attempts
-said = wait_for_earlier_attempts(TrialPaths(Path(sys.argv[1])), int(sys.argv[2]))
-print(said, flush=True)
-sys.stdin.read()
+from trainables.user_code.private_folders import attempt_lock
+with attempt_lock(TrialPaths(Path(sys.argv[1])), int(sys.argv[2])):
+    print(None, flush=True)
+    sys.stdin.read()
 """
 
 

@@ -34,14 +34,6 @@ def test_idle_lanes_are_retired_after_a_while(sweep: Sweep) -> None:
     assert (sweep.pool.free, sweep.pool.busy) == (0, [second.key])
 
 
-def test_nothing_starts_ahead_of_the_last_trial(tmp_path: Path) -> None:
-    sweep = Sweep(tmp_path / "sweep", budget={"trials": 2})
-    for expected in (True, False):
-        sweep.begin()
-        sweep.workers.poll()
-        assert sweep.pool.more is expected
-
-
 def test_smaller_cluster_has_fewer_lanes(sweep: Sweep) -> None:
     job = sweep.begin()
     sweep.workers.poll()

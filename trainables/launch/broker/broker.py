@@ -24,7 +24,6 @@ from trainables.launch.broker.events import (
     Leak,
     RankOutcome,
     Reported,
-    first_leak,
     lane_action,
     merge_outcomes,
 )
@@ -144,15 +143,14 @@ class Broker(RankReports):
         try:
             outcomes = await lane.all_outcomes(key, world_size, self._ranks_timeout_s)
         except TimeoutError:
+            lane.note_leak(key)
             return LaneAction.ABORT
         if key not in lane.ended:
             lane.ended.add(key)
             await self.post_event(key, merge_outcomes(outcomes, lane.machines))
             await self._mark_working(lane)
-        action, leak = lane_action(outcomes), first_leak(outcomes)
-        if action is LaneAction.RETIRE and leak is not None:
-            lane.leak = Leak(key, leak)
-        return action
+        lane.note_leak(key)
+        return lane_action(outcomes)
 
     async def remove_lane(
         self, lane_id: str, reason: str
@@ -257,29 +255,16 @@ class Broker(RankReports):
         if (attempt := self._attempts.get(key)) is not None:
             attempt.take_answer(answer)
 
-    async def mark_restored(self, key: str) -> None:
-        """A worker: the attempt's user code asked for the checkpoint that it was given."""
-        if (attempt := self._attempts.get(key)) is not None:
-            attempt.is_restored = True
-
-    async def is_restored(self, key: str) -> bool:
-        """Whether the attempt's user code asked for a checkpoint."""
-        attempt = self._attempts.get(key)
-        return attempt is not None and attempt.is_restored
-
     async def register_worker(
         self,
         key: str,
         rank: int,
         machine: Machine,
         placement_group: PlacementGroup | None,
-        has_room: bool = False,
     ) -> None:
-        """A worker: its machine, whether that has memory for workers of the next attempt, and the
-        placement group that the attempt's processes hold.
-        """
+        """A worker: its machine, and the placement group that the attempt's processes hold."""
         if (attempt := self._attempts.get(key)) is not None:
-            attempt.register(rank, machine, placement_group, has_room)
+            attempt.register(rank, machine, placement_group)
 
     async def attempt_machines(self) -> dict[str, list[str]]:
         """Driver: the attempts whose workers have registered, and the ids of their machines."""
@@ -288,10 +273,6 @@ class Broker(RankReports):
             for key, attempt in self._attempts.items()
             if attempt.machines
         }
-
-    async def attempts_with_room(self, workers: int) -> list[str]:
-        """Driver: the attempts whose workers are up, with memory for those of the next attempt."""
-        return [key for key, attempt in self._attempts.items() if attempt.has_room(workers)]
 
     async def forget_attempt(self, key: str) -> PlacementGroup | None:
         """Driver: the attempt's processes have ended; returns the placement group they held."""

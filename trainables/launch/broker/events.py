@@ -62,14 +62,18 @@ class RankOutcome:
     Attributes:
         failure: one line, or None when the trial's code returned.
         fatal: the process cannot be used again (its device may be in any state).
-        leak: one line about memory that the trial left behind, if it is too much.
+        leak: one line about what the trial left behind, if it is too much.
         pruned: see `Ended`.
+        again: whether the failure may be that of an earlier trial, so that it does not count.
+        renew: whether the process group is not the one with which the trial began.
     """
 
     failure: str | None = None
     fatal: bool = False
     leak: str | None = None
     pruned: str = ""
+    again: bool = False
+    renew: bool = False
 
 
 class LaneAction(StrEnum):
@@ -83,17 +87,25 @@ class LaneAction(StrEnum):
 
 @dataclass(frozen=True)
 class Leak:
-    """A memory leak for which a lane was retired: the attempt (`TrialJob.key`), and a message."""
+    """Why a lane was retired.
+
+    Attributes:
+        key: of the attempt (`TrialJob.key`).
+        message: what it left behind.
+        is_certain: whether that is more than a guess after a failure.
+    """
 
     key: str
     message: str
+    is_certain: bool = True
 
 
 def merge_outcomes(outcomes: Mapping[int, RankOutcome], machines: dict[int, Machine]) -> Event:
     """Merge the outcomes of all ranks into the trial's last event."""
     failures = [f"rank {r}: {o.failure}" for r, o in sorted(outcomes.items()) if o.failure]
     if failures:
-        return Failed(failures[0], machines=machines)
+        again = any(outcome.again for outcome in outcomes.values())
+        return Failed(failures[0], began=not again, machines=machines)
     return Ended(next((o.pruned for o in outcomes.values() if o.pruned), ""))
 
 
@@ -109,5 +121,5 @@ def lane_action(outcomes: Mapping[int, RankOutcome]) -> LaneAction:
         return LaneAction.ABORT
     if first_leak(outcomes):
         return LaneAction.RETIRE
-    failed = any(o.failure for o in outcomes.values())
-    return LaneAction.RENEW_GROUP if failed else LaneAction.CONTINUE
+    renews = any(o.renew or (o.failure and len(outcomes) > 1) for o in outcomes.values())
+    return LaneAction.RENEW_GROUP if renews else LaneAction.CONTINUE

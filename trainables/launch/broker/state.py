@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from results.records.machines import Machine
 from results.records.trial import Report
 from trainables.job import Answer, TrialJob
-from trainables.launch.broker.events import Event, Failed, Leak, RankOutcome
+from trainables.launch.broker.events import Event, Failed, Leak, RankOutcome, first_leak
 
 if TYPE_CHECKING:
     from ray.util.placement_group import PlacementGroup
@@ -67,6 +67,12 @@ class LaneState:
                 await self.changed.wait_for(lambda: len(outcomes) == world_size)
         return outcomes
 
+    def note_leak(self, key: str) -> None:
+        """Remember what an attempt has left behind, if a rank says so."""
+        if (leak := first_leak(self.outcomes[key])) is not None:
+            again = any(outcome.again for outcome in self.outcomes[key].values())
+            self.leak = Leak(key, leak, is_certain=not again)
+
     @property
     def has_ended(self) -> bool:
         """Whether all of its trials have ended."""
@@ -76,7 +82,8 @@ class LaneState:
         """Its attempts that have not ended, by key, each with the event of its failure."""
         for number, job in enumerate(self.jobs):
             if job is not None and number >= self.num_forgotten and job.key not in self.ended:
-                began = number < self.num_taken
+                again = any(outcome.again for outcome in self.outcomes[job.key].values())
+                began = number < self.num_taken and not again
                 machines = self.machines
                 yield job.key, Failed(reason, began=began, came_up=self.is_up, machines=machines)
 
@@ -98,7 +105,6 @@ class AttemptState:
 
     Attributes:
         reported: its newest report as text: a NaN equals itself there.
-        rooms: whether the machine of each rank has memory for the processes of the next attempt.
     """
 
     submitted: float = field(default_factory=time.monotonic)
@@ -107,23 +113,14 @@ class AttemptState:
     reported: str = ""
     answer: asyncio.Future[Answer] = field(default_factory=asyncio.Future)
     is_stopped: bool = False
-    is_restored: bool = False
     lane: LaneState | None = None
     placement_group: PlacementGroup | None = None
     machines: dict[int, Machine] = field(default_factory=dict)
-    rooms: dict[int, bool] = field(default_factory=dict)
 
-    def register(
-        self, rank: int, machine: Machine, placement_group: PlacementGroup | None, has_room: bool
-    ) -> None:
+    def register(self, rank: int, machine: Machine, placement_group: PlacementGroup | None) -> None:
         """One of its workers is up; arguments as of `Broker.register_worker`."""
         self.placement_group, self.machines[rank] = placement_group, machine
-        self.rooms[rank] = has_room
         self.mark_taken()
-
-    def has_room(self, workers: int) -> bool:
-        """Whether all of so many workers are up, with memory for those of the next attempt."""
-        return len(self.rooms) == workers and all(self.rooms.values())
 
     def mark_taken(self) -> None:
         """Workers have taken it, now or before."""

@@ -33,7 +33,7 @@ class Lane:
         num_trials: number of trials that it was given.
         is_cancelled: whether its start was cancelled.
         failure: error of its processes, one line; None if there is none.
-        leak: the memory leak for which it was retired, if any; set when it has ended.
+        leak: the leak for which it was retired, if any; set when it has ended.
 
     Args:
         spec: the resources of its workers.

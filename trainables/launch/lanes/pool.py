@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
 _CLOSE_S = 20.0
+_ENOUGH = 2
+"""Trials that failed where others had run: one may fail by itself."""
+_FRESH = "from now on each trial has new processes"
 _SETTLE_S = 5.0
 """Longest wait for trials that were stopped to leave their lanes."""
 
@@ -31,6 +34,7 @@ class LanePool(WorkerPool):
         sizes: initial number of workers of each concurrent trial.
         trials_per_lane: None for any number.
         max_growth: bytes beyond its baseline after which a lane is retired.
+        is_known: see `Trainable`. From the first leak of other code on, a lane runs one trial.
     """
 
     def __init__(
@@ -40,8 +44,10 @@ class LanePool(WorkerPool):
         broker: ActorHandle[Broker],
         trials_per_lane: int | None,
         max_growth: int,
+        is_known: bool = True,
     ) -> None:
         super().__init__(broker)
+        self._is_known, self._guesses = is_known, 0
         self._spec, self._trials_per_lane, self._max_growth = spec, trials_per_lane, max_growth
         first = self._new_lane(sizes[0])
         self._idle = [*(self._new_lane(n, after=first) for n in sizes[1:]), first]
@@ -111,7 +117,16 @@ class LanePool(WorkerPool):
         self._drop_dead_lanes()
         ended = [lane for lane in self._retired if not lane.is_alive]
         self._retired = [lane for lane in self._retired if lane.is_alive]
-        return [lane.leak for lane in ended if lane.leak is not None]
+        leaks = [lane.leak for lane in ended if lane.leak is not None]
+        self._guesses += sum(not leak.is_certain for leak in leaks)
+        is_clear = any(leak.is_certain for leak in leaks) or self._guesses >= _ENOUGH
+        if not is_clear or self._is_known or self._trials_per_lane == 1:
+            return leaks
+        self._trials_per_lane = 1
+        for lane in [lane for lane in self._idle if lane.num_trials]:
+            self._idle.remove(lane)
+            self._retire(lane)
+        return [*leaks[:-1], replace(leaks[-1], message=f"{leaks[-1].message}; {_FRESH}")]
 
     def hand_over(self) -> bool:
         """Forget the attempts, which have all ended; False if no lane is left, or one still runs.

@@ -7,11 +7,11 @@ after it (see `trainables.runtime.global_state`). A lane in which memory stays b
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from results.paths import SweepPaths
 from results.records.trial import Report
@@ -26,6 +26,7 @@ from trainables.launch.ray_train import TrainWorker
 from trainables.launch.run_trial import output_to, run_trial
 from trainables.registry import resolve
 from trainables.runtime.gpu_share import wait_for_device
+from trainables.runtime.leftovers import Leftovers
 from trainables.runtime.memory import LeakDetector
 from trainables.runtime.preemption import Preempted, install_sigterm_handler_deferred
 
@@ -76,15 +77,21 @@ def lane_loop(config: dict[str, Any]) -> None:
     task.broker.register_lane_worker.remote(task.lane_id, rank, worker.machine, worker.group)
     install_sigterm_handler_deferred()
     if task.preload:
-        _preload(task.preload)
-    leak_detector, sweep = LeakDetector(device, task.max_growth), None
+        _preload(task.preload, world_size)
+    leak_detector, sweep, group = LeakDetector(device, task.max_growth), None, _Group.of(task)
+    failed_before = False
     take = partial(ask, task.broker.take_job.remote, task.lane_id)
     while (job := cast("TrialJob | None", take(number))) is not None:
         before, sweep = sweep, SweepPaths.of_trial(job.paths)
         if before not in (None, sweep):  # another one may hold more from its first trial
             leak_detector = LeakDetector(device, task.max_growth)
+        is_known, before_trial = resolve(job.trainable).is_known, Leftovers()
         error = _run(job, task.broker, worker)
         outcome = _outcome(error, device, leak_detector)
+        if not is_known:
+            is_suspect = number > 0 and not failed_before
+            outcome = _of_unknown_code(outcome, before_trial, is_suspect=is_suspect)
+        failed_before = failed_before or error is not None
         action = ask(
             task.broker.finish_trial.remote, task.lane_id, job.key, rank, world_size, outcome
         )
@@ -92,17 +99,19 @@ def lane_loop(config: dict[str, Any]) -> None:
             return
         if action is LaneAction.ABORT:
             raise without_secrets(error or RuntimeError("another rank of the trial failed"))
-        if world_size > 1 and action is LaneAction.RENEW_GROUP:
-            _renew_process_group(number, task.process_group_timeout_s)
+        if action is LaneAction.RENEW_GROUP:
+            group.renew(number)
         number += 1
 
 
-def _preload(trainable: str) -> None:
+def _preload(trainable: str, world_size: int) -> None:
     """Import and hash what the first trial needs; an error is raised again in that trial."""
     with suppress(Exception, SystemExit):
         found = resolve(trainable)
-        for module in ("torch._dynamo", *found.modules):  # DDP needs the first
-            import_module(module)
+        needed = ("torch._dynamo",) * (found.is_known or world_size > 1)  # DDP imports it
+        for module in (*needed, *found.modules):
+            with suppress(Exception, SystemExit):
+                import_module(module)
         found.source()
 
 
@@ -121,6 +130,18 @@ def _run(job: TrialJob, broker: ActorHandle[Broker], own: TrainWorker) -> Except
         e.__cause__ = e.__context__ = None
         return e.with_traceback(None)
     return None
+
+
+def _of_unknown_code(outcome: RankOutcome, before: Leftovers, *, is_suspect: bool) -> RankOutcome:
+    """Also what the trial left behind, and whether its failure may be due to an earlier trial."""
+    failed = outcome.failure if is_suspect and not outcome.fatal else None
+    again = f"failed where another trial had run: {failed}" if failed else None
+    return replace(
+        outcome,
+        leak=again or before.find() or outcome.leak,
+        again=failed is not None,
+        renew=before.has_lost_group,
+    )
 
 
 def _outcome(
@@ -146,7 +167,8 @@ def _is_fatal(error: Exception | None, device: torch.device) -> bool:
 
     if error is None:
         return False
-    if dist.get_world_size() > 1 and dist.get_backend() == dist.Backend.NCCL:
+    is_group = dist.is_initialized() and dist.get_world_size() > 1
+    if is_group and dist.get_backend() == dist.Backend.NCCL:
         return True
     try:
         wait_for_device(device)
@@ -156,13 +178,37 @@ def _is_fatal(error: Exception | None, device: torch.device) -> bool:
     return isinstance(error, fatal)
 
 
-def _renew_process_group(number: int, timeout_s: float) -> None:
-    """Create a new group: ranks may have left different collectives unfinished in the old one."""
-    import torch.distributed as dist
-    from torch.distributed.distributed_c10d import PrefixStore, _get_default_store
+@dataclass(frozen=True)
+class _Group:
+    """The process group of a lane's workers, as it was made."""
 
-    rank, world_size, backend = dist.get_rank(), dist.get_world_size(), dist.get_backend()
-    store = PrefixStore(f"after-{number}", _get_default_store())
-    dist.destroy_process_group()
-    timeout = timedelta(seconds=timeout_s)
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=timeout)
+    store: Any
+    backend: str
+    rank: int
+    world_size: int
+    timeout: timedelta
+
+    @classmethod
+    def of(cls, task: LaneTask) -> Self:
+        """The one that there is now."""
+        import torch.distributed as dist
+        from torch.distributed.distributed_c10d import _get_default_store
+
+        timeout = timedelta(seconds=task.process_group_timeout_s)
+        ranks = dist.get_rank(), dist.get_world_size()
+        return cls(_get_default_store(), dist.get_backend(), *ranks, timeout)
+
+    def renew(self, number: int) -> None:
+        """Create a new one: ranks may have left different collectives unfinished in the old one."""
+        import torch.distributed as dist
+        from torch.distributed.distributed_c10d import PrefixStore
+
+        if dist.is_initialized():
+            dist.destroy_process_group()
+        dist.init_process_group(
+            self.backend,
+            store=PrefixStore(f"after-{number}", self.store),
+            rank=self.rank,
+            world_size=self.world_size,
+            timeout=self.timeout,
+        )

@@ -18,8 +18,7 @@ from search_spaces.errors import UserError
 from search_spaces.nested import show
 from trainables.checkpointing.saver import SaveFn
 from trainables.job import Answer
-from trainables.user_code.metrics import StepCounter, flat_numbers
-from trainables.user_code.ray_train.functions import warn_not_restored
+from trainables.user_code.metrics import StepCounter, flat_numbers, warn_not_restored
 
 if TYPE_CHECKING:
     from ray import tune

@@ -253,7 +253,7 @@ def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
         "waited {} for its workers": attempt.waited and duration(attempt.waited),
         "{}": attempt.where,
         "blamed on {}": ", ".join(map(str, attempt.blamed)),
-        "memory leak: {}": attempt.leak,
+        "leak: {}": attempt.leak,
         "logs {}": files.attempt(attempt.number),
     }
     yield from (f"  {text.format(value)}" for text, value in details.items() if value)

@@ -48,9 +48,9 @@ def init(
 ) -> None:
     """Write a first sweep file: an example, or one for your code.
 
-    Alone it lists the examples. --trainable reads the parameters and metrics of your code; --like translates a file of another
-    program. Comments name what they could not read, "?" has to be filled in. --like calls an
-    Optuna objective a few times, each until its first report.
+    Alone it lists the examples. --trainable reads the parameters and metrics of your code; --like
+    translates a file of another program. Comments name what they could not read, "?" has to be
+    filled in. --like calls an Optuna objective a few times, each until its first report.
 
     Example: tune init digits
     """

@@ -140,7 +140,7 @@ def _population_problems(spec: SweepSpec) -> Problems:
         return []
     found: Problems = []
     trainable = resolve(spec.trainable)
-    if trainable.uses_ray_train:
+    if not trainable.is_known:
         problem = f"copies checkpoints, but only a {trainable.kind} itself can read its own"
         advice = "use asha, or write the loop as a class"
         found.append((("scheduler", "name"), f"{name} {problem}; {advice}"))

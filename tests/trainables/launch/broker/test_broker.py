@@ -257,15 +257,3 @@ async def test_report_that_is_sent_again_is_one_report(broker, line):
     assert (await lost, await again) == (Answer.PAUSE, Answer.PAUSE)
     assert await broker.report(A.key, reports[2]) is Answer.PAUSE
     await blocks(broker.next_event(A.key))
-
-
-@async_test
-async def test_attempt_has_room_when_all_its_machines_have_memory(broker):
-    for key, rooms in ((A.key, (True, True)), (B.key, (True, False)), (C.key, (False, True))):
-        await broker.begin_attempt(key)
-        for rank, machine in enumerate((ALPHA, BETA)):
-            assert key not in await broker.attempts_with_room(2)
-            await broker.register_worker(key, rank, machine, None, rooms[rank])
-    assert await broker.attempts_with_room(2) == [A.key]
-    await broker.forget_attempt(A.key)
-    assert await broker.attempts_with_room(2) == []

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.trainables.local import make_job
+from trainables.launch.broker.events import Leak
 from trainables.launch.lanes import pool as lane_pool
 from trainables.launch.lanes.pool import LanePool
 from trainables.launch.ray_train import WorkerGroupSpec
@@ -27,6 +28,7 @@ class RecordedLane:
     ) -> None:
         self.id, self.workers, self.after = f"lane-{id(self)}", spec.workers, after
         self.is_alive, self.is_cancelled, self.num_trials = True, False, 0
+        self.leak: Leak | None = None
         self.made.append(self)
 
     def start(self, job: Any) -> None:
@@ -83,3 +85,24 @@ def test_idle_lanes_are_handed_over_once_their_trials_have_ended(
     assert pool.hand_over() is settled
     pool.retire_idle(keep=0)
     assert not pool.hand_over()  # no lane is left
+
+
+@pytest.mark.parametrize("is_fresh", [True, False])
+@pytest.mark.parametrize("is_known", [True, False])
+def test_unknown_code_that_leaks_gets_new_processes_from_then_on(
+    is_fresh: bool, is_known: bool, lanes: list[RecordedLane]
+) -> None:
+    method = SimpleNamespace(remote=lambda *_: None)
+    broker: Any = SimpleNamespace(answer=method, forget_attempts=method)
+    spec = WorkerGroupSpec(1, 1.0, 0.0, 1.0, "")
+    pool = LanePool(spec, [1, 1], broker, None, 0, is_known=is_known)
+    pool.start(JOB)
+    lanes[0].leak = Leak(JOB.key, "left behind: thread x", is_certain=is_fresh)
+    lanes[0].retire()
+    pool.release(JOB.key)
+    said = [leak.message for leak in pool.take_leaks()]
+    assert ("new processes" in said[0]) is (is_fresh and not is_known)
+    for _ in range(2):
+        pool.start(JOB)
+        pool.release(JOB.key)
+    assert lanes[1].is_alive is not (is_fresh and not is_known)

@@ -16,10 +16,13 @@ WATCHED = """
 import sys, time
 from pathlib import Path
 from trainables.launch.run_trial import output_to
-from trainables.user_code.silence import SilenceWatch
+from trainables.runtime.watchdog import Watchdog
 
 log, kind = Path(sys.argv[1]), sys.argv[2]
-with output_to(log), SilenceWatch(log, {limit}) as watch:
+watch = Watchdog({limit})
+with output_to(log):
+    watch.heartbeat()
+    watch.follow(log)
     began = time.monotonic()
     while time.monotonic() - began < 2 * {limit}:
         time.sleep(0.1)
@@ -27,6 +30,7 @@ with output_to(log), SilenceWatch(log, {limit}) as watch:
             print("working", flush=True)
         elif kind == "reports":
             watch.heartbeat()
+    watch.close()
 Path(log.parent, "returned").touch()
 """
 
