@@ -110,7 +110,7 @@ def run_trl(config: dict[str, Any], seed: int, folder: Path, cache: Path) -> tup
 
     from trainables.base import Split
     from trainables.grpo.config import GRPOConfig
-    from trainables.grpo.rewards import RewardConfig, Sample, exact
+    from trainables.grpo.rewards import Completion, RewardConfig, exact
     from trainables.training.task import open_task
 
     given, clock = GRPOConfig.model_validate(config), Clock()
@@ -124,7 +124,7 @@ def run_trl(config: dict[str, Any], seed: int, folder: Path, cache: Path) -> tup
     def reward(completions: list[Any], answer: list[str], **_: Any) -> list[float]:
         texts = (messages[0]["content"] for messages in completions)
         pairs = zip(texts, answer, strict=True)
-        return [exact(Sample("", right, text), RewardConfig()) for text, right in pairs]
+        return [exact(Completion("", right, text), RewardConfig()) for text, right in pairs]
 
     rows = open_task(given, cache).dataset.questions(Split.TRAIN)
     asked = [

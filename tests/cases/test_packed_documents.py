@@ -11,7 +11,7 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.compilation import compiles_documents
 from trainables.causal_lm.model.objective import NextTokenLoss, next_token_loss
 from trainables.causal_lm.model.packing import Packing, packing_of
-from trainables.causal_lm.model.stages import Stage
+from trainables.causal_lm.model.stages import LayerStage
 
 CONFIG = CausalLMConfig(packing="documents")
 ATTENTION = [
@@ -147,7 +147,7 @@ def test_documents_of_many_shapes_are_not_compiled() -> None:
 @pytest.mark.parametrize("kind", ["llama", "mistral"])
 def test_a_stage_of_a_pipeline_keeps_windows(kind: str) -> None:
     model, (tokens, positions) = tiny_model(kind), packed()
-    stage = Stage(model, range(2), CONFIG, torch.float32)
+    stage = LayerStage(model, range(2), CONFIG, torch.float32)
     with torch.no_grad():
         scores = stage(tokens[:, :-1], positions)
     found = torch.nn.functional.cross_entropy(

@@ -180,7 +180,7 @@ class UserLoop(UserFunction):
         return "trial" if tops & _CONNECT_ONCE else "lane"
 
     @property
-    def modules(self) -> tuple[str, ...]:
+    def modules(self) -> tuple[str, ...]:  # type: ignore[override]  # as below
         """The libraries that its files import; see the base class."""
         return loader.libraries(self.name)
 

@@ -99,7 +99,7 @@ def _run(
             order = waiting.popleft()
             running[order.job.key] = order
             pool.start(order.job)
-        for key, event in _exchange(pool, broker, answers, more=bool(waiting)):
+        for key, event in _exchange(pool, broker, answers):
             if key not in running:  # its workers died after its last report
                 continue
             if isinstance(event, Reported) and event.report.step < running[key].until:
@@ -117,7 +117,7 @@ def _has_room(placement: Placement, running: Mapping[str, RerunOrder], order: Re
 
 
 def _exchange(
-    pool: WorkerPool, broker: Any, answers: dict[str, Answer], *, more: bool
+    pool: WorkerPool, broker: Any, answers: dict[str, Answer]
 ) -> Sequence[tuple[str, Event]]:
     """Send the answers, and wait for the next events.
 
@@ -138,4 +138,4 @@ def _exchange(
             reply = broker.exchange.remote(*call)
         except ray.exceptions.RayError as e:
             raise UserError(f"Ray ended before the trainings: {pool.broker_error()}") from e
-        pool.poll(lambda: more)
+        pool.poll()

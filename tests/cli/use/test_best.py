@@ -10,9 +10,8 @@ from results.analysis.selection import rank_candidates
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_reports, read_trial
-from results.report.plots.figures import curves
 from results.report.sweep_data import read_sweep_data
-from results.report.sweep_page import winner
+from results.report.sweep_page import head, winner
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import DIGITS, trained
@@ -150,7 +149,7 @@ def test_every_command_names_the_confirmed_winner(tune: Tune) -> None:
     assert f"{order[-1]} *" in tune("show", "mine").out
     assert [s.winner.record.id for s in compare([paths]) if s.winner] == [order[-1]]
     data = read_sweep_data(paths)
-    assert curves(data).data[-1].name == order[-1]
+    assert head(data)["winnerTrial"] == order[-1]
     assert winner(data)[0].startswith(f"Winner: {order[-1]}, ")
 
 

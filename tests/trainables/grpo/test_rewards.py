@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from search_spaces.errors import UserError
-from trainables.grpo.rewards import RewardConfig, Sample, problem_of, rewards_of
+from trainables.grpo.rewards import Completion, RewardConfig, problem_of, rewards_of
 from trainables.grpo.sandbox import passes
 
 
 def reward(name: str, completion: str, answer: str = "", **settings: object) -> float:
     config = RewardConfig.model_validate(settings)
-    return rewards_of([Sample("question", answer, completion)], {name: config})[name][0]
+    return rewards_of([Completion("question", answer, completion)], {name: config})[name][0]
 
 
 @pytest.mark.parametrize(

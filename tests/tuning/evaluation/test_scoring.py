@@ -5,10 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
-from trainables.digits.trainable import Digits
-
 from trainables.base import Split
-from trainables.digits.config import DigitsConfig
+from trainables.digits.config import Digits, DigitsConfig
 from tuning.evaluation.progress import Progress
 from tuning.evaluation.scoring import make_soup_evaluator
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from search_spaces.spec.sweep import SweepSpec
     from tuning.controller.resources.layouts import Choice
     from tuning.evaluation.probe import Measured
-    from tuning.evaluation.retrain import PrintLine
+    from tuning.evaluation.progress import PrintLine
 
 
 def probe(
