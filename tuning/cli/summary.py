@@ -109,7 +109,8 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
         counts = ", ".join(f"{count} by {reason}" for reason, count in reasons.most_common())
         yield f"stopped early: {counts}"
     trials = list(read_trials_with_reports(run.paths))
-    yield from [*failure_lines(run.paths, board), *rung_lines(run.paths, run.spec, trials)]
+    yield from failure_lines(run.paths, board)
+    yield from rung_lines(run.paths, run.spec, trials)
     if not run.interrupted and (limit := run.limit):
         cost = cost_shares(run.records.values(), run.spec.prices)
         yield f"ended by {limit.summary}; spent {cost}"

@@ -105,7 +105,7 @@ function curvesFigure() {
   };
   if (view.selected) joined(shown.filter(row => !chosen.includes(row)), "others", rung, 0.15);
   else for (const [state, of] of byState(shown)) joined(of, state, states[state], 0.6);
-  const named = view.selected ? chosen : shown.filter(row => row.eligible).slice(0, 1);
+  const named = view.selected ? chosen : all.filter(row => row.id === sweep.head.winnerTrial);
   for (const row of named)
     data.push({type: "scatter", mode: "lines", name: row.id, x: row.steps, y: smoothed(row.curves[view.metric]), customdata: row.steps.map(() => row.id),
       line: {width: view.selected ? 2 : 3, ...(view.selected ? {} : {color: best})}, hovertemplate: "%{customdata} at %{x}: %{y:.5g}<extra></extra>"});
