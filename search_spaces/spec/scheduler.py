@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from math import log
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from search_spaces.domains.conditional import domains_by_name
 from search_spaces.errors import suggest
 from search_spaces.limits import limit
-from search_spaces.spec.base import NamedSection, OneOf
+from search_spaces.spec.base import FROZEN, NamedSection, OneOf
 
 SCHEDULERS: dict[str, str] = {
     "asha": "tuning.search.schedulers.asha:Asha",
@@ -69,6 +69,13 @@ class SchedulerSpec(NamedSection):
     mutate: list[str] | None = Field(
         None, description="pbt, pb2: parameters that may change; default: the real numbers."
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _keep_rules(cls, values: Any, info: ValidationInfo) -> Any:
+        """A sweep that began without `check` goes on without it."""
+        began = info.context == FROZEN and isinstance(values, dict)
+        return {"check": False, **values} if began else values
 
     @field_validator("max_t")
     @classmethod

@@ -131,7 +131,7 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
         cls=_Group,
         help="Hyperparameter sweeps over multi-GPU training: search, resume, compare, average, "
         "export.",
-        epilog="Start with: tune run search_spaces/llm.yaml",
+        epilog="Start with: tune init digits",
         no_args_is_help=True,
         pretty_exceptions_enable=False,
     )

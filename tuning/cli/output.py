@@ -6,7 +6,7 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, TextIO
 
 from search_spaces.errors import UserError
@@ -36,7 +36,8 @@ def guarded_output(command: str | None) -> Iterator[None]:
     finally:
         guarded, (sys.stdout, sys.stderr) = sys.stdout, before
         if guarded is not None:
-            guarded.flush()
+            with suppress(BrokenPipeError):  # Rich or Typer has ended the command
+                guarded.flush()
 
 
 def _guard(stream: TextIO, mention: Callable[[str], object] | None) -> TextIO:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from search_spaces.loading.sweep_file import load_sweep
 from tests.tuning.scheduler_simulator import MAX_T, SchedulerSimulator, make
 from tuning.search.schedulers import Decision
 
@@ -102,3 +103,13 @@ def test_a_repeated_report_counts_once():
 def test_several_objectives_are_not_tested():
     play = Simulator(0, lambda trial, step: (*crossing(0)(trial, step), float(trial[1:])), 40)
     assert not any(play.run().misled)
+
+
+@pytest.mark.parametrize(("frozen", "check"), [(True, False), (False, "auto")])
+def test_a_sweep_that_began_without_the_check_goes_on_without_it(tmp_path, frozen, check):
+    file = tmp_path / "sweep.yaml"
+    file.write_text(
+        "name: s\ntrainable: digits\nmetric: loss\nspace: {x: {uniform: [0, 1]}}\n"
+        "scheduler: {name: asha_promote, max_t: 9}\nbudget: {trials: 3}\n"
+    )
+    assert load_sweep(file, frozen=frozen).spec.scheduler.check == check
