@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from results.checkpoints.checkpoint_times import append_time
 from results.checkpoints.cleanup import quarantine_damaged, remove_leftovers
@@ -18,9 +18,14 @@ from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restore_newest
 from trainables.job import Answer, Channel, TrialJob, as_number, as_step
 from trainables.parallel.mesh import Mesh
-from trainables.runtime.leave_check import LeaveCheck
+from trainables.parallel.rank_sums import RankSums
 from trainables.runtime.phase_times import PhaseTimes
-from trainables.runtime.preemption import Preempted, preemption_reason, preemption_requested
+from trainables.runtime.preemption import (
+    LeaveCheck,
+    Preempted,
+    preemption_reason,
+    preemption_requested,
+)
 from trainables.runtime.provenance import ProvenanceRecorder
 from trainables.runtime.sampler import UsageSampler
 from trainables.runtime.watchdog import Watchdog
@@ -28,11 +33,9 @@ from trainables.runtime.watchdog import Watchdog
 if TYPE_CHECKING:
     import torch
 
-T = TypeVar("T")
-
 
 @dataclass
-class Worker:
+class Worker(RankSums):
     """One rank of a trial.
 
     Attributes:
@@ -233,46 +236,6 @@ class Worker:
         self.saver.close()
         self.mesh.close()
         self._sampler.sample(max(0, self._last_step), last=True)
-
-    def mean(self, metrics: Mapping[str, float]) -> dict[str, float]:
-        """Mean over the data-parallel ranks of each value, in float64; the same on every rank."""
-        if self.world_size == 1:
-            return {k: float(v) for k, v in metrics.items()}
-        return {k: v / self.mesh.dp_size for k, v in self.sum(metrics).items()}
-
-    def sum(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Sum over the data-parallel ranks of each value, in float64; the same on every rank.
-
-        Of ranks with the same samples (`cp`, `tp`), the values of one count.
-        """
-        counts = self.mesh.is_metric_rank
-        return self.sum_all({k: v if counts else 0.0 for k, v in values.items()})
-
-    def from_rank_zero(self, value: T) -> T:
-        """The value of rank 0, on every rank."""
-        if self.world_size == 1:
-            return value
-        import torch.distributed as dist
-
-        shared = [value]
-        dist.broadcast_object_list(shared, src=0, device=self.device)
-        return shared[0]
-
-    def sum_all(self, values: Mapping[str, float]) -> dict[str, float]:
-        """Sum over all ranks of each value, in float64; the same on every rank."""
-        names = sorted(values)
-        if self.world_size == 1:
-            return {k: float(values[k]) for k in names}
-        import torch
-        import torch.distributed as dist
-
-        total = torch.tensor([values[k] for k in names], dtype=torch.float64, device=self.device)
-        dist.all_reduce(total)
-        return dict(zip(names, total.tolist(), strict=True))
-
-    def barrier(self) -> None:
-        """Wait for all ranks."""
-        self.sum_all({"": 0.0})
 
     def _record(self, step: int, metrics: Mapping[str, float], as_reported: bool) -> Report:
         """Write the report of a step to the trial's folder."""

@@ -1,13 +1,40 @@
-"""Domains of a sweep file for ranges as other programs have them: both bounds included."""
+"""Domains of a sweep file: for ranges of other programs, and for names and defaults in code."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from decimal import Decimal
 from typing import Any
 
 from search_spaces.domains.domain import MAX_VALUES
 
 Number = int | float
+_KNOWN: dict[str, dict[str, list[Any]]] = {
+    r"lr|learning_?rate|eta": {"loguniform": [1e-5, 1e-1]},
+    r"wd|weight_?decay|l2": {"loguniform": [1e-6, 1e-2]},
+    r"dropout": {"uniform": [0.0, 0.5]},
+    r"momentum": {"uniform": [0.5, 0.99]},
+    r"bs|batch_?size": {"choice": [16, 32, 64, 128]},
+    r"(num|n)_?layers|depth": {"randint": [1, 5]},
+    r"hidden(_?(size|units|dim))?|width|(num|n)_?units": {"choice": [32, 64, 128, 256]},
+}
+"""Pattern of a name, perhaps with more words before it, to the domain if it has no default."""
+_SHARE = re.compile(r"(.*_)?(dropout|momentum|beta_?\d*|betas|gamma|ratio|fraction|prob\w*|p)")
+_NOT_SEARCHED = re.compile(
+    r"(.*_)?(seed|(max_?)?(epochs?|steps?|iters?|iterations?|trials)|n_iter|num_(epochs|steps)|"
+    r"(num_)?(workers|gpus|threads)|port|rank|(world|image|input|vocab|eval|test)_?size|patience|"
+    r"every|interval|freq\w*|verbose|log_?\w*|num_classes|save_?\w*|print_?\w*)"
+)
+_PROGRESS = re.compile(
+    r"(.*_)?(epochs?|steps?|iters?|iterations?|training_iteration|lr|time\w*|done)"
+)
+_MORE = re.compile(
+    r"(?<![a-z])(acc|accuracy|auc|bleu|dice|f1|iou|map|precision|psnr|r2|recall|"
+    r"return|reward|rouge|score)(?![a-z])"
+)
+_LESS = re.compile(r"(?<![a-z])(cost|err|error|loss|mae|mse|nll|perplexity|ppl|rmse)(?![a-z])")
+_HELD_OUT = re.compile(r"(?<![a-z])(val|valid|validation|eval|dev|test)(?![a-z])")
 
 
 def between(
@@ -40,3 +67,60 @@ def between(
     if log or count > MAX_VALUES:
         return None
     return {"ordinal": [number(first + i * q) for i in range(count)]}
+
+
+def known_domain(name: str) -> dict[str, Any] | None:
+    """The domain of a parameter without a default, by its name; None if the name says nothing."""
+    text = _plain(name)
+    found = (domain for words, domain in _KNOWN.items() if re.fullmatch(rf"(.*_)?({words})", text))
+    return next(found, None)
+
+
+def domain_around(name: str, default: object) -> dict[str, Any] | None:
+    """A domain that has the default among its values; None if the parameter is not to be searched.
+
+    A number of another scale than its neighbours is searched in its logarithm; so is a positive
+    number of which nothing is known.
+    """
+    if isinstance(default, bool):
+        return {"choice": [True, False]}
+    if not isinstance(default, int | float) or default < 0 or _NOT_SEARCHED.fullmatch(_plain(name)):
+        return None
+    if _SHARE.fullmatch(_plain(name)) and default <= 1 and isinstance(default, float):
+        return {"uniform": [0.0, next(top for top in (0.5, 0.99, 1.0) if default <= top)]}
+    if default == 0:
+        return None
+    if isinstance(default, float):
+        return {"loguniform": [_rounded(default / 10), _rounded(default * 10)]}
+    if default >= 8 and default & (default - 1) == 0:
+        return {"choice": [default // 2, default, 2 * default]}
+    kind = "randint" if default <= 8 else "lograndint"
+    return {kind: [max(1, default // 2), 2 * default + 1]}
+
+
+def choose_objective(metrics: Sequence[str]) -> tuple[str | None, str | None]:
+    """The metric to optimise and its mode; None for what the names do not say.
+
+    A metric of held-out data comes first, then one whose name says whether more is better.
+    """
+    found = [name for name in metrics if not is_progress(name)]
+    ranked = sorted(found, key=lambda n: (not _HELD_OUT.search(n.lower()), _mode(n) is None))
+    return (ranked[0], _mode(ranked[0])) if ranked else (None, None)
+
+
+def is_progress(metric: str) -> bool:
+    """Whether a report's value is a count or a time rather than a score, by its name."""
+    return bool(_PROGRESS.fullmatch(metric.lower()))
+
+
+def _mode(metric: str) -> str | None:
+    less, more = (bool(words.search(metric.lower())) for words in (_LESS, _MORE))
+    return None if less == more else "min" if less else "max"
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("-", "_")
+
+
+def _rounded(value: float) -> float:
+    return float(f"{value:.6g}")

@@ -17,8 +17,8 @@ from trainables.user_code.optuna.source import read_objective
 from trainables.user_code.parameters import KeyRead, keys_read
 from trainables.user_code.python_source.project import Definition, Project
 from trainables.user_code.python_source.python_file import UNREAD, PythonFile
+from tuning.translation.domains import choose_objective, domain_around, is_progress, known_domain
 from tuning.translation.draft import Draft
-from tuning.translation.guesses import choose_objective, domain_around, is_progress, known_domain
 from tuning.translation.optuna_source import translate_objective
 from tuning.translation.reports import printed_metrics, reported_metrics, returned_metrics
 
