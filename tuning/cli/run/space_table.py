@@ -59,4 +59,5 @@ def _domain(row: Parameter) -> str:
     if not isinstance(row.leaf, Domain):
         return str(row.leaf.dump())
     kind, arguments = next(iter(row.leaf.dump().items()))
-    return f"{kind} {', '.join(setting(v) for v in arguments)}"
+    prior = "".join(f", prior {setting(value)}" for value in row.leaf.priors)
+    return f"{kind} {', '.join(setting(v) for v in arguments)}{prior}"
