@@ -156,7 +156,7 @@ class Domain(BaseModel):
         return low <= index <= high and is_multiple(value, self.q)
 
     @model_serializer
-    def dump(self) -> dict[str, list[Any]]:
+    def dump(self) -> dict[str, Any]:
         """The YAML form, with positional arguments."""
         prior = {PRIOR: self.priors[0]} if self.priors else {}
         if self.is_categorical:

@@ -63,6 +63,8 @@ def test_form_survives_a_round_trip(form: dict[str, object]) -> None:
     domain = Domain.model_validate(form)
     assert domain.dump()["prior"] == form["prior"]
     assert Domain.model_validate(domain.dump()) == domain
+    spec = make_spec(space={"y": form})
+    assert make_spec(space=spec.model_dump()["space"]).space == spec.space
 
 
 @pytest.mark.parametrize(
