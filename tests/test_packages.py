@@ -17,10 +17,8 @@ def test_every_package_is_installed() -> None:
     files = [file for p in PACKAGES for kind in kinds for file in (ROOT / p).rglob(kind)]
     folders = {folder for file in files for folder in file.relative_to(ROOT).parents}
     there = {".".join(folder.parts) for folder in folders if folder.parts}
-    assert (
-        set(find_namespace_packages(str(ROOT), include=told["packages"]["find"]["include"]))
-        == there
-    )
+    found = find_namespace_packages(str(ROOT), include=told["packages"]["find"]["include"])
+    assert there <= set(found)  # more: folders of an older commit, without files of the project
 
 
 def test_packages_are_typed_for_their_users() -> None:

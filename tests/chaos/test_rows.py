@@ -32,7 +32,7 @@ def test_rows_of_both_tables_have_different_names() -> None:
 
 @pytest.mark.parametrize("begin", TABLES)
 def test_write_replaces_one_table_of_the_page(tmp_path: Path, begin: str) -> None:
-    page = ROOT / "docs" / "reliability.md"
+    page = ROOT / "docs" / "measurements" / "faults.md"
     copy = tmp_path / "page.md"
     copy.write_text(page.read_text())
     write(copy, "the new one\n", begin)

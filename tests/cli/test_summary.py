@@ -17,6 +17,7 @@ def test_resume_of_a_finished_sweep_prints_the_summary(tune: Tune) -> None:
     assert f"winner {best['trial']}: loss {best['value']:.4g} (x=" in output
     assert output.endswith(f"folder {paths.root}\n\ninspect    tune show mine {best['trial']}\n")
     assert paths.leaderboard.is_file()
+    assert "early values: of 7 complete trials" in output
     assert tune("show", "mine").out == f"{before.rstrip()}, ended by budget.trials: 12 trials\n"
 
 

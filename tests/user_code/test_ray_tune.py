@@ -20,7 +20,7 @@ from tests.user_code.conftest import PROGRAMS
 from trainables.job import Answer
 from trainables.registry import resolve
 from trainables.user_code.ray_tune.trainables import TuneClass, TuneFunction
-from trainables.user_code.user_loop import UserLoop
+from trainables.user_code.user_loop import TrainerFunction, UserLoop
 from tuning.controller.preflight.checks import preflight
 
 SCRIPT = PROGRAMS / "ray_tune.py"
@@ -141,7 +141,7 @@ KINDS = [
     ("neither", "return {'loss': 1}", TuneFunction),
     ("neither", "yield {'loss': 1}", TuneFunction),
     ("neither", "def inner(): return 1\n    report(inner)", UserLoop),
-    ("both", "tune.report(TorchTrainer(config).fit().metrics)", UserLoop),
+    ("both", "tune.report(TorchTrainer(config).fit().metrics)", TrainerFunction),
 ]
 
 

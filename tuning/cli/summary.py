@@ -129,12 +129,12 @@ def _problems(run: SweepController) -> Iterator[Text]:
 
 
 def rung_lines(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> Iterator[str]:
-    """Whether early values can be trusted; nothing for sweeps without rungs.
+    """Whether early values can be trusted; nothing without rungs or complete trials.
 
     Args:
         trials: with all of their reports.
     """
-    if evidence := rung_evidence(spec, trials):
+    if (evidence := rung_evidence(spec, trials)) and evidence.complete:
         yield evidence.advice(sweep_argument(paths))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.cli.conftest import Tune
+from tests.results.report.messages import messages
 
 
 def test_report_writes_a_page(tune: Tune) -> None:
@@ -11,7 +12,7 @@ def test_report_writes_a_page(tune: Tune) -> None:
     winner = tune.best("mine")["trial"]
     assert f"Winner: {winner}, loss" in paths.report.read_text()
     assert tune("report", "mine", "--html", "own.html").out == f"page {tune.cwd / 'own.html'}\n"
-    assert (tune.cwd / "own.html").read_text().count("<h2>") == 10
+    assert "head" in messages((tune.cwd / "own.html").read_text())
     (tune.cwd / "file").write_text("")
     output = tune.refused("report", "mine", "--html", "file/r.html")
     assert output.startswith("file/r.html: cannot be written (")

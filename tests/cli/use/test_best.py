@@ -15,6 +15,7 @@ from results.report.sweep_page import head, winner
 from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import DIGITS, trained
+from tests.results.report.messages import messages
 from trainables.registry import resolve_for
 from tuning.evaluation.average import ModelChoice
 from tuning.evaluation.load_model import select_model
@@ -97,7 +98,7 @@ def _confirm_once_more(tune: Tune, paths: SweepPaths, made: Confirmation) -> Non
     assert stamps == {f: f.stat().st_mtime_ns for f in stamps}
     assert not tune.best("mine", "--at", "last")["confirmed"]
     tune("report", "mine")
-    assert "Confirmation</h2>" in paths.report.read_text()
+    assert "Confirmation" in messages(paths.report.read_text())
 
     tune("best", "mine", "--confirm", "3", "--reevaluate")
     again = read(paths)

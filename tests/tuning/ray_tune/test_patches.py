@@ -64,7 +64,6 @@ def test_evict_finished_keeps_unfinished_trials(controller: Any) -> None:
     assert controller._trials_to_cache == controller._live_trials == {running, pending}
     assert (controller._running_trials, controller._pending_trials) == ({running}, {pending})
     assert not controller._stopped_trials
-    assert not controller._failed_trials
 
 
 def test_evict_finished_keeps_the_newest_trial(controller: Any) -> None:

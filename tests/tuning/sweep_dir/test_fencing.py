@@ -43,7 +43,7 @@ with acquire_lock(SweepPaths(root).lock) as fence:
     print("ready", flush=True)
     sys.stdin.readline()
     print("superseded" if job.superseded else "valid", flush=True)
-    for act in (lambda: train(run, job), run.release, run.next_trial):
+    for act in (lambda: train(run, job), run.lifecycle.release, run.next_trial):
         try:
             act()
         except Exception as e:

@@ -159,8 +159,10 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
         console.print()
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)
+    for line in rung_lines(paths, spec, list(found.trials())):
+        console.print(line, soft_wrap=True)
     print_lines(console, *_state_lines(paths, spec, board, read.silent_since))
-    for line in [*rung_lines(paths, spec, list(found.trials())), *failure_lines(paths, board)]:
+    for line in failure_lines(paths, board):
         console.print(line, soft_wrap=True)
     if counts := count_remedies(e.record for e in board):
         failures = ", ".join(f"{n} {remedy}" for remedy, n in counts.items())
