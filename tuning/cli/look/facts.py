@@ -66,12 +66,13 @@ def silent_since(paths: SweepPaths, records: Iterable[TrialRecord]) -> float | N
 def sweep_facts(found: Integrity, spec: SweepSpec, state: str) -> dict[str, Any]:
     """A sweep and a line for each of its trials; `state` is that of `sweep_state`."""
     from results.analysis.cost import total_cost
+    from results.analysis.rungs import rung_evidence
     from results.sweep_folder.folder import read_state
     from results.sweep_folder.lock import current_driver
     from tuning.cli.summary import leaders, winner
 
     paths, board = found.readable, Board.read(found, spec)
-    chosen = winner(paths, spec, board.trials)
+    chosen, evidence = winner(paths, spec, board.trials), rung_evidence(spec, list(found.trials()))
     return {
         "sweep": paths.name,
         "folder": paths.root,
@@ -84,6 +85,9 @@ def sweep_facts(found: Integrity, spec: SweepSpec, state: str) -> dict[str, Any]
         "winner": chosen.line.record.id if chosen else None,
         "why": chosen.why if chosen else None,
         "leaders": leaders(paths, spec, board.trials),
+        "early_values": {**asdict(evidence), "misleading": evidence.misleading}
+        if evidence
+        else None,
         "trials": [_line(e, spec) for e in board.lines],
         "problems": found.problems,
     }
