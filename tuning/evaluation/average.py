@@ -20,7 +20,7 @@ from results.sweep_folder.folder import find_trial, sweep_argument
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from tuning.evaluation.load_model import config_of, trainable_of
-from tuning.evaluation.progress import PrintLine, Progress
+from tuning.evaluation.progress import PrintLine, TrainingProgress
 from tuning.evaluation.scoring import make_soup_evaluator
 
 if TYPE_CHECKING:
@@ -130,7 +130,7 @@ def average_models(
     if Path(name).name != name or name.startswith("."):  # it becomes a folder of the sweep
         raise UserError(f"--name: must be a plain name, got '{name}'")
     tests = {"single", "uniform", "greedy", options.method.name()}
-    progress = Progress(2 * len(models) - 1 + len(tests), print_line, _PROGRESS_S)
+    progress = TrainingProgress(2 * len(models) - 1 + len(tests), print_line, _PROGRESS_S)
     evaluator = make_soup_evaluator(trainable, config, spec.metric, spec.mode, cache, progress)
     with TemporaryDirectory(prefix=".average.", dir=paths.root) as scratch:
         models = [_merged(m, paths, spec, trainable, Path(scratch)) for m in models]

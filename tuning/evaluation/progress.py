@@ -12,7 +12,7 @@ PrintLine = Callable[[str], None]
 
 
 @dataclass
-class Progress:
+class TrainingProgress:
     """Counts steps, and prints lines like `3 of 9, 0:00:12, about 0:00:24 left: t0003 trained`.
 
     The first step does not count for the estimate: processes start, and modules are imported.

@@ -18,7 +18,7 @@ from trainables.registry import resolve_for
 from tuning.controller.trial_jobs import make_rerun_job
 from tuning.evaluation.cluster_runs import run_on_cluster
 from tuning.evaluation.load_model import config_of
-from tuning.evaluation.progress import PrintLine, Progress
+from tuning.evaluation.progress import PrintLine, TrainingProgress
 from tuning.evaluation.scoring import make_test_scorer
 
 _SHORT_S = 60.0
@@ -77,7 +77,7 @@ class Retrainer:
             if here
             else run_on_cluster(self._paths, self._spec, orders, self._address)
         )
-        progress, problems = Progress(len(left), print_line), []
+        progress, problems = TrainingProgress(len(left), print_line), []
         try:
             with closing(run):
                 for order, problem in run:

@@ -15,7 +15,7 @@ from results.checkpoints.streaming_hash import hash_file
 from search_spaces.errors import UserError, suggest
 from trainables.base import Split, Trainable
 from trainables.config import TrainableConfig
-from tuning.evaluation.progress import Progress
+from tuning.evaluation.progress import TrainingProgress
 
 ScoreModel = Callable[[Path], dict[str, float]]
 """Returns the metrics of the model in a folder with `model.safetensors`."""
@@ -32,7 +32,7 @@ def make_soup_evaluator(
     metric: str,
     mode: str,
     cache: Path,
-    progress: Progress,
+    progress: TrainingProgress,
 ) -> soup.Evaluator:
     """An evaluator of averages: the metric of each example of the selection and the test split.
 

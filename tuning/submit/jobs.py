@@ -22,7 +22,7 @@ from tuning.submit.portable import set_options
 
 
 @dataclass(frozen=True)
-class Note:
+class JobNote:
     """The content of `job.json`.
 
     Attributes:
@@ -63,7 +63,7 @@ def submit_job(job: Job, engine: Engine, name: str) -> str:
     if paths.job.exists():
         _refuse_if_it_runs(paths)
     job_id = engine.submit(job)
-    note = json.dumps(asdict(Note(name, job_id, time.time(), engine.place)))
+    note = json.dumps(asdict(JobNote(name, job_id, time.time(), engine.place)))
     text = json.dumps({"note": note, "signed": sign(note.encode())})
     write_atomic(paths.job, add_json_checksum(text).encode())
     return job_id
@@ -88,7 +88,7 @@ def run_command(file: Path, overrides: Sequence[str], paths: SweepPaths) -> list
     return module_command("tuning", "run", str(file.absolute()), *where, *set_options(overrides))
 
 
-def own_note(paths: SweepPaths) -> Note:
+def own_note(paths: SweepPaths) -> JobNote:
     """The note on the newest job of a sweep or pipeline, which this user submitted.
 
     Others may write into the folder, and the place in a note gets a token: so it is signed.
@@ -104,7 +104,7 @@ def own_note(paths: SweepPaths) -> Note:
             raise ValueError("does not match its checksum")
         if not is_signed(text.encode(), [signed]):
             raise UserError(f"{paths.root}: another user submitted it, and only that one may ask")
-        note = Note(**parse_json(text))
+        note = JobNote(**parse_json(text))
     except FileNotFoundError as e:
         never = f"{paths.name}: was never submitted; end its session with: tune pause"
         raise UserError(never) from e

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from trainables.base import Split
 from trainables.digits.config import Digits, DigitsConfig
-from tuning.evaluation.progress import Progress
+from tuning.evaluation.progress import TrainingProgress
 from tuning.evaluation.scoring import make_soup_evaluator
 
 ROOT = Path(__file__).parents[3]
@@ -54,7 +54,7 @@ def test_equal_weights_are_evaluated_once(tmp_path: Path) -> None:
         trainable.initial(config.model_copy(update={"init_seed": seed}), folder, tmp_path)
     lines: list[str] = []
     evaluator = make_soup_evaluator(
-        trainable, config, "loss", "min", tmp_path, Progress(5, lines.append)
+        trainable, config, "loss", "min", tmp_path, TrainingProgress(5, lines.append)
     )
     one, equal, other = [evaluator.selection(folder) for folder in folders]
     assert one == equal != other

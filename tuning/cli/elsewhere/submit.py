@@ -19,7 +19,7 @@ from tuning.cli.options import File, Json, Set, StorageDir, Sweep
 if TYPE_CHECKING:
     from results.paths import Storage, SweepPaths
     from search_spaces.loading.sweep_file import LoadedSweep
-    from tuning.submit.jobs import Note
+    from tuning.submit.jobs import JobNote
 
 
 def submit(
@@ -193,7 +193,7 @@ def _submitted(root: Storage) -> Iterator[tuple[str, SweepPaths]]:
     yield from (one for one in chain(pipelines, named_sweeps(root)) if one[1].job.exists())
 
 
-def _progress(note: Note, paths: SweepPaths) -> str:
+def _progress(note: JobNote, paths: SweepPaths) -> str:
     """The state of a sweep, if its folder is the one here."""
     from results.models.stages import read_stages
     from results.records.pipeline import PipelinePaths

@@ -159,8 +159,7 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
         console.print()
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)
-    for line in rung_lines(paths, spec, list(found.trials())):
-        console.print(line, soft_wrap=True)
+    print_lines(console, *rung_lines(paths, spec, list(found.trials())))
     print_lines(console, *_state_lines(paths, spec, board, read.silent_since))
     for line in failure_lines(paths, board):
         console.print(line, soft_wrap=True)
