@@ -69,7 +69,7 @@ const limited = (layout, values) => {
   if (!found) return layout;
   const margin = 0.05 * (found[1] - found[0]);
   layout.yaxis.range = [found[0] - margin, found[1] + margin];
-  layout.annotations = [{text: "the worst values are outside", showarrow: false, x: 1, y: 1, xref: "paper", yref: "paper", yanchor: "bottom"}];
+  layout.annotations = [{text: "the worst values are outside", showarrow: false, x: 1, xref: "paper", yref: "paper", ...(sign() > 0 ? {y: 1, yanchor: "top"} : {y: 0, yanchor: "bottom"})}];
   return layout;
 };
 /** From the worst to the best value; the best stands out from the page. */
