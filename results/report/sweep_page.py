@@ -190,7 +190,8 @@ def sections(data: SweepData) -> Iterator[PageSection]:
     for one in data.objectives:
         yield _importance(one)
     evidence = rung_evidence(data.spec, data.trials)
-    notes = [evidence.advice(data.spec.name)] if evidence else []
+    advice = evidence.advice(data.spec.name) if evidence else ""
+    notes = [f"{advice[0].upper()}{advice[1:]}."] if advice else []
     yield PageSection("Rungs and promotions", notes, rungs_figure(data))
     yield PageSection("Where the time goes", phases_notes(data), phases_figure(data))
     yield _cost(data)

@@ -45,7 +45,7 @@ def trial_details(paths: SweepPaths, record: TrialRecord, *, full: bool = True) 
         "checkpoints": f"steps {', '.join(map(str, steps))}" if steps else "",
         "lineage": [_inherited(event) for event in record.lineage],
         "usage": _usage(paths, record) if full else {},
-        "log": list(_log(paths, record)) if full else [],
+        "log": list(_log(paths, record)) if full else None,
     }
 
 

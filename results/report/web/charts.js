@@ -69,7 +69,7 @@ const limited = (layout, values) => {
   if (!found) return layout;
   const margin = 0.05 * (found[1] - found[0]);
   layout.yaxis.range = [found[0] - margin, found[1] + margin];
-  layout.annotations = [{text: "the worst values are outside", showarrow: false, x: 1, y: 1, xref: "paper", yref: "paper", yanchor: "bottom"}];
+  layout.annotations = [{text: "the worst values are outside", showarrow: false, x: 1, xref: "paper", yref: "paper", ...(sign() > 0 ? {y: 1, yanchor: "top"} : {y: 0, yanchor: "bottom"})}];
   return layout;
 };
 /** From the worst to the best value; the best stands out from the page. */
@@ -158,7 +158,7 @@ function slicesFigure() {
     const at = i ? String(i + 1) : "";
     layout[`xaxis${at}`] = axisOf(name);
     layout[`yaxis${at}`] = limited({yaxis: {title: {text: i % columns ? "" : escaped(view.metric)}}}, rows.map(value)).yaxis;
-    const marker = {color, colorscale: [[0, "#a6cee3"], [1, "#1f6fb2"]], size: 6, showscale: i === 0, colorbar: {title: {text: "trial"}, thickness: 12}};
+    const marker = {color, colorscale: [[0, "#a6cee3"], [1, "#1f6fb2"]], size: 6, showscale: i === 0, colorbar: {title: {text: "trial"}, thickness: 12, len: 300, lenmode: "pixels", y: 1, yanchor: "top"}};
     return {...points(rows, row => coordinate(row, name), value, marker, name), xaxis: `x${at}`, yaxis: `y${at}`};
   });
   return {data, layout};
@@ -176,7 +176,7 @@ function pairFigure() {
     data.push({type: "contour", ...cells(rows, x, y), zmin: low, zmax: high, connectgaps: true, hoverinfo: "skip", ...scale()});
     marker.showscale = false;
   }
-  const dots = points(rows, row => coordinate(row, x), row => coordinate(row, y), {...marker, line: {color: "white", width: 1}});
+  const dots = points(rows, row => coordinate(row, x), row => coordinate(row, y), {...marker, line: {color: "white", width: rows.length < MAX_CURVES ? 1 : 0.2}});
   data.push({...dots, text: values.map(short), hovertemplate: "%{customdata}: %{text}<extra></extra>"});
   return {data, layout};
 }

@@ -143,6 +143,7 @@ function showSection(section) {
   part.parts.plot.parentElement.hidden = !section.figure;
   if (section.html) part.parts.html.innerHTML = section.html;  // a template of the program, which escapes
   if (section.figure) {
+    if (section.figure.data.length < 2 && !section.figure.layout.showlegend) section.figure.layout.margin.t = 15;  // it has no legend
     part.parts.plot.style.height = `${section.figure.layout.height || 400}px`;
     draw(part.parts.plot, () => section.figure);
   }

@@ -92,7 +92,7 @@ function curveCharts(rows) {
     const plot = make("div", {className: "plot", style: "height:260px"});
     draw(plot, () => ({
       data: rows.filter(row => row.curves[name]).map(row => ({type: "scatter", mode: row.steps.length < 30 ? "lines+markers" : "lines", name: row.id, x: row.steps, y: row.curves[name], marker: {size: 4}})),
-      layout: {...base("step", name, {height: 260, xaxis: whole(rows.map(row => row.step))}), showlegend: rows.length > 1},
+      layout: base("step", name, {height: 260, xaxis: whole(rows.map(row => row.step)), showlegend: rows.length > 1}),
     }));
     return make("div", {className: "cell"}, plot);
   });
@@ -102,7 +102,7 @@ function usageCharts(usage) {
   return Object.entries(usage).map(([name, ranks]) => {
     const plot = make("div", {className: "plot", style: "height:220px"});
     const data = Object.entries(ranks).map(([rank, [x, y]]) => ({type: "scatter", mode: "lines+markers", marker: {size: 3}, name: `rank ${rank}`, x, y}));
-    draw(plot, () => ({data, layout: {...base("seconds since its start", name, {height: 220}), showlegend: data.length > 1}}));
+    draw(plot, () => ({data, layout: base("seconds since its start", name, {height: 220, showlegend: data.length > 1})}));
     return make("div", {className: "cell"}, plot);
   });
 }
@@ -130,14 +130,14 @@ VIEWS.trial = async (target, id) => {
   else parts.push(make("p", {textContent: `This page has no more about ${id}: tune show ${sweep.head.title} ${id}`}));
   parts.push(titled("Log", logOf(row, found)));
   const top = scrollY;
-  target.replaceChildren(...parts);
+  target.replaceChildren(...parts.filter(Boolean));
   if (again) scrollTo(0, top);
   note("trial");
 };
 
 function detailParts(found, row) {
   const config = Object.entries({...row.params, ...found.config}).map(([name, v]) => [name, short(v), name in row.params ? "searched" : found.adjusted.includes(name) ? "adjusted" : "fixed"]);
-  const parts = [titled("Configuration", plain(["name", "value", ""], config, "configuration"))];
+  const parts = [titled("Configuration", plain(["name", "value", "origin"], config, "configuration"))];
   if (Object.keys(found.usage).length) parts.push(titled("Processor, GPU and memory", make("div", {className: "cells"}, ...usageCharts(found.usage))));
   parts.push(titled("Attempts", plain(["attempt", "started", "seconds", "workers", "how it ended"], found.attempts, "attempts")));
   parts.push(titled("Checkpoints", make("p", {textContent: found.checkpoints || "no checkpoints"})));
@@ -148,7 +148,7 @@ function detailParts(found, row) {
 function logOf(row, found) {
   const log = make("pre", {className: "log", tabIndex: 0, label: `log of ${row.id}`});
   if (window.followLog && told("sweep")) followLog(row, log);
-  else log.textContent = found && found.log.length ? found.log.join("\n") : `not in this page: tune logs ${sweep.head.title} ${row.id}`;
+  else log.textContent = found && found.log ? found.log.join("\n") || "It printed nothing." : `not in this page: tune logs ${sweep.head.title} ${row.id}`;
   return log;
 }
 

@@ -1,5 +1,7 @@
 """The report in a real browser: it draws every chart, links them, and has a page per trial."""
 
+import csv
+import io
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -106,6 +108,26 @@ def test_a_brush_in_parallel_coordinates_selects_everywhere(browser: Browser) ->
     assert browser.value(f"{plot}.data[0].line.color.length") == 39
 
 
+def test_curve_of_the_winner_stands_out_wherever_it_is_ranked(browser: Browser) -> None:
+    browser.value("sweep.head.winnerTrial = sweep.ranked[5].id; redrawCharts()")
+    of_last = "get('s-curves').plot.data.at(-1)"
+    wait_for(lambda: browser.value(f"{of_last}.name === sweep.ranked[5].id"))
+    assert browser.value(f"{of_last}.line.color === sweep.head.colours.best")
+
+
+def test_csv_has_the_shown_columns_and_rows_in_full(browser: Browser) -> None:
+    browser.value("URL.createObjectURL = blob => { blob.text().then(t => { window.saved = t; }); }")
+    browser.value("HTMLAnchorElement.prototype.click = () => {}")
+    browser.value("trialTable.filter.value = 't0001'; trialTable.filter.oninput()")
+    browser.value("trialTable.save()")
+    wait_for(lambda: browser.value("Boolean(window.saved)"))
+    (row,) = csv.DictReader(io.StringIO(browser.value("saved")))
+    assert row["trial"] == "t0001"
+    assert float(row["lr"]) == browser.value("sweep.trials.get('t0001').params.lr")
+    assert row["opt"] == browser.value("sweep.trials.get('t0001').params.opt")
+    assert "number" not in row
+
+
 def test_table_sorts_filters_hides_and_pins(browser: Browser) -> None:
     table = "document.querySelector('#s-trials table')"
     first = f"{table}.tBodies[0].rows[0].cells[0].innerText.trim()"
@@ -133,6 +155,9 @@ def test_a_trial_and_a_difference_have_addresses(browser: Browser) -> None:
     wait_for(lambda: "Attempts" in browser.value(body))
     for words in ("note </script>", "searched", "Checkpoints", "keep"):
         assert words in browser.value(body)
+    browser.value("location.hash = '#trial/t0003'")
+    wait_for(lambda: "t0003" in browser.value("get('detail').querySelector('h2').innerText"))
+    assert "null" not in browser.value(body)
     wait_for(
         lambda: browser.value("document.querySelectorAll('#detail .svg-container').length") > 0
     )
