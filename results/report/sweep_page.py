@@ -144,8 +144,9 @@ def winner(data: SweepData) -> list[str]:
     others = {d.spec.metric: first.values.get(d.spec.metric) for d in data.others}
     pairs = {data.spec.metric: first.value, **others}
     values = ", ".join(f"{name} {number(value)}" for name, value in pairs.items())
+    title = "Winner" if data.finished or data.selection.confirmed else "Best so far"
     lines = [
-        f"Winner: {first.record.id}, {values} at step {first.step} ({params}).",
+        f"{title}: {first.record.id}, {values} at step {first.step} ({params}).",
         f"Why: {data.selection.why}.",
     ]
     lines += _second(data, first)

@@ -36,7 +36,7 @@ def test_report_of_several_objectives_shows_the_pareto_front(tmp_path: Path) -> 
     assert found["head"]["objectives"] == [["loss", "min"], ["seconds", "min"]]
     assert [row["id"] for row in found["trials"] if row["front"]] == ["t0000", "t0001"]
     assert found["trials"][0]["values"] == {"loss": 0.1, "seconds": 9.0}
-    assert "Winner: t0000, loss 0.1, seconds 9 at step 9" in page
+    assert "Best so far: t0000, loss 0.1, seconds 9 at step 9" in page
     assert "digits: min loss, min seconds, by" in page
 
 
