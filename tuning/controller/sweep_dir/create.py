@@ -131,6 +131,9 @@ def find_existing(loaded: LoadedSweep, name: str | None, storage: str | None) ->
 def changed_keys(folder: str, loaded: LoadedSweep) -> list[str]:
     """Top-level keys in which a file differs from the sweep that it has begun."""
     theirs, ours = read_spec(SweepPaths(Path(folder))), with_scheduler(frozen_spec(loaded))
+    if "check" not in ours.scheduler.model_fields_set:  # it began before there was one
+        kept = ours.scheduler.model_copy(update={"check": theirs.scheduler.check})
+        ours = ours.model_copy(update={"scheduler": kept})
     keys = [key for key in SweepSpec.model_fields if key not in _OWN_KEYS]
     return [key for key in keys if getattr(theirs, key) != getattr(ours, key)]
 
