@@ -23,7 +23,7 @@ from search_spaces.loading.reader import Document, read_file
 from search_spaces.nested import KeyPath, dotted, show, walk
 from search_spaces.positions import Problem, Source
 from search_spaces.redaction import also_redact
-from search_spaces.spec.base import FROZEN
+from search_spaces.spec.base import BEGUN, FROZEN
 from search_spaces.spec.command import with_absolute_files
 from search_spaces.spec.env_vars import original, references
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
@@ -62,7 +62,8 @@ def load_sweep(
         path: of the YAML file.
         overrides: `a.b=c` texts, applied before validation.
         frozen: the file of a sweep folder, whose `${ENV}` is not expanded; see `expand_now`.
-        begun: the file of a sweep folder, which has wide limits; a frozen file has them too.
+        begun: the file of a sweep folder, which has wide limits and keys of earlier versions; a
+            frozen file has them too.
 
     Raises:
         UserError: all mistakes at once, one line each, in file order.
@@ -70,7 +71,7 @@ def load_sweep(
     try:
         with wide_limits() if frozen or begun else nullcontext():
             document = apply_overrides(read_file(path), overrides)
-            spec = _validate(document, FROZEN if frozen else None)
+            spec = _validate(document, FROZEN if frozen else BEGUN if begun else None)
     except TooSlowError:
         raise UserError(f"{path.name}: takes more than {SECONDS:g} s to read") from None
     except RecursionError:

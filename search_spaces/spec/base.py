@@ -67,8 +67,10 @@ Seconds = Annotated[
         }
     ),
 ]
-FROZEN = "frozen"
-"""Validation context of a sweep folder's file: `${ENV}` is expanded when it is used, not read."""
+FROZEN, BEGUN = "frozen", "begun"
+"""Validation contexts of a sweep folder's file, which may be of an earlier version. `${ENV}` of a
+frozen one is expanded when it is used, not read.
+"""
 
 
 def _expand_unless_frozen(text: str, info: ValidationInfo) -> str:

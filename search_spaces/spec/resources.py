@@ -20,7 +20,7 @@ from pydantic import (
 
 from search_spaces.errors import suggest
 from search_spaces.nested import show
-from search_spaces.spec.base import FROZEN, Seconds, Section
+from search_spaces.spec.base import BEGUN, FROZEN, Seconds, Section
 from search_spaces.spec.layout import AUTO, DDP, LayoutField, LayoutSpec
 
 TIMEOUT = "NCCL_TIMEOUT"
@@ -176,7 +176,7 @@ class ResourcesSpec(Section):
     @classmethod
     def _leave_out_removed(cls, values: Any, info: ValidationInfo) -> Any:
         """`spares`, of an earlier version, has no effect on a sweep that has begun."""
-        drops = info.context == FROZEN and isinstance(values, dict)
+        drops = info.context in (FROZEN, BEGUN) and isinstance(values, dict)
         return {k: v for k, v in values.items() if k != "spares"} if drops else values
 
     @model_validator(mode="after")

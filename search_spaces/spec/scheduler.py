@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from search_spaces.domains.conditional import domains_by_name
 from search_spaces.errors import suggest
 from search_spaces.limits import limit
-from search_spaces.spec.base import FROZEN, NamedSection, OneOf
+from search_spaces.spec.base import BEGUN, FROZEN, NamedSection, OneOf
 
 SCHEDULERS: dict[str, str] = {
     "asha": "tuning.search.schedulers.asha:Asha",
@@ -74,7 +74,7 @@ class SchedulerSpec(NamedSection):
     @classmethod
     def _keep_rules(cls, values: Any, info: ValidationInfo) -> Any:
         """A sweep that began without `check` goes on without it."""
-        began = info.context == FROZEN and isinstance(values, dict)
+        began = info.context in (FROZEN, BEGUN) and isinstance(values, dict)
         return {"check": False, **values} if began else values
 
     @field_validator("max_t")

@@ -105,11 +105,32 @@ def test_several_objectives_are_not_tested():
     assert not any(play.run().misled)
 
 
-@pytest.mark.parametrize(("frozen", "check"), [(True, False), (False, "auto")])
-def test_a_sweep_that_began_without_the_check_goes_on_without_it(tmp_path, frozen, check):
+@pytest.mark.parametrize(
+    ("state", "check"), [({"frozen": True}, False), ({"begun": True}, False), ({}, "auto")]
+)
+def test_a_sweep_that_began_without_the_check_goes_on_without_it(tmp_path, state, check):
     file = tmp_path / "sweep.yaml"
     file.write_text(
         "name: s\ntrainable: digits\nmetric: loss\nspace: {x: {uniform: [0, 1]}}\n"
         "scheduler: {name: asha_promote, max_t: 9}\nbudget: {trials: 3}\n"
     )
-    assert load_sweep(file, frozen=frozen).spec.scheduler.check == check
+    assert load_sweep(file, **state).spec.scheduler.check == check
+
+
+@pytest.mark.parametrize("curves", [crossing, parallel])
+def test_a_paused_trial_that_was_stopped_is_not_resumed(curves):
+    class Stopper(Simulator):
+        """Somebody stops every other paused trial that would continue."""
+
+        stopped = frozenset()
+
+        def fill(self):
+            called = self.scheduler.next_to_resume(more=bool(self.left), idle=not self.lanes)
+            assert called not in self.stopped
+            if called is not None and self.rng.random() < 0.5:
+                self.stopped |= {called}
+                self.scheduler.on_trial_complete(called)
+                return True
+            return super().fill()
+
+    assert len(Stopper(1, curves(1)).run().stopped) > 3

@@ -48,15 +48,15 @@ class AshaPromote(Scheduler):
         """PAUSE at the first report at or beyond a rung; COMPLETE at `max_t`."""
         if trial_id in self._paused and step <= self._last[trial_id]:
             return Decision.PAUSE
-        new, self._last[trial_id] = step > self._last.get(trial_id, 0), step
+        self._last[trial_id] = step
         self._resume(trial_id)
         check = self._check if len(scores) == 1 else None
-        if check and new:
-            check.on_report(trial_id, step, scalar_merits([scores])[0])
+        merit = scalar_merits([scores])[0] if check else 0.0
+        is_new = check is not None and check.on_report(trial_id, step, merit)
         if super().decide(trial_id, step, scores) is Decision.COMPLETE:
             self._completed = True
-            if check and new:
-                check.on_trial_complete(trial_id, scalar_merits([scores])[0])
+            if check and is_new:
+                check.on_trial_complete(trial_id, merit)
             return Decision.COMPLETE
         reached = max((m for m in self._rungs if step >= m), default=None)
         if reached is None or trial_id in self._rungs[reached]:
@@ -76,6 +76,8 @@ class AshaPromote(Scheduler):
 
     def on_trial_complete(self, trial_id: str) -> None:
         """The trial cannot be promoted any more; its scores stay in the rungs."""
+        if self._check:
+            self._check.on_trial_end(trial_id)
         self._resume(trial_id)
 
     def _wait(self, trial_id: str, milestone: float, *, several: bool) -> None:

@@ -86,9 +86,11 @@ class RungCheck:
         winner = self._best[1]
         return any(winner not in self._kept[m] for m in self._trials[winner].missed)
 
-    def on_report(self, trial_id: str, step: int, merit: float) -> None:
-        """Count a trial's report of a new step."""
+    def on_report(self, trial_id: str, step: int, merit: float) -> bool:
+        """Count a trial's report; False, and no change, for a step that it has reported before."""
         trial = self._trials.get(trial_id)
+        if trial is not None and step <= trial.step:
+            return False
         if trial is None:
             trial = self._trials[trial_id] = _Progress()
             self._admit(trial_id)
@@ -97,6 +99,7 @@ class RungCheck:
         trial.step = step
         while len(trial.marks) < len(self._marks) and step >= self._marks[len(trial.marks)]:
             trial.marks.append((step, merit))
+        return True
 
     def on_rung(self, trial_id: str, milestone: float) -> bool:
         """A trial that just reported was added to a rung. Returns whether it pauses there."""
@@ -119,6 +122,12 @@ class RungCheck:
         """A paused trial starts."""
         if (trial := self._trials.get(trial_id)) is not None and trial.paused:
             self._starting.add(trial_id)
+            self._forget_estimate(trial_id, trial)
+
+    def on_trial_end(self, trial_id: str) -> None:
+        """A trial has ended, perhaps while it was paused or starting."""
+        if (trial := self._trials.get(trial_id)) is not None:
+            self._starting.discard(trial_id)
             self._forget_estimate(trial_id, trial)
 
     def on_trial_complete(self, trial_id: str, merit: float) -> None:
