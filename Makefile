@@ -69,9 +69,9 @@ chaos: setup
 cluster: setup
 	$(BIN)/python -m pytest -rs tests/cluster
 
-# On a machine with a CUDA device: docs/measurements/performance.md, "On a GPU".
+# On a machine with a CUDA device, in ten minutes: docs/measurements/performance.md, "On a GPU".
 gpu: setup
-	$(BIN)/python -m pytest tests/gpu
+	$(BIN)/python -m benchmarks.gpu $(ARGS)
 
 clean:
 	rm -rf $(VENV) build *.egg-info

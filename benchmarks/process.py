@@ -71,13 +71,14 @@ def run(command: Sequence[str], log: Path, timeout_s: float, env: Mapping[str, s
 
 @contextlib.contextmanager
 def started(
-    command: Sequence[str], log: Path, env: Mapping[str, str]
+    command: Sequence[str], log: Path, env: Mapping[str, str], cwd: Path = ROOT
 ) -> Iterator[subprocess.Popen[bytes]]:
+    """Start a process, with its output in a file; it and its children are ended at the end."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(_INHERITED)}
     clean |= {"RAY_USAGE_STATS_ENABLED": "0", **env}
     with open(log, "wb") as out:
         process = subprocess.Popen(
-            command, cwd=ROOT, env=clean, stdout=out, stderr=out, start_new_session=True
+            command, cwd=cwd, env=clean, stdout=out, stderr=out, start_new_session=True
         )
     try:
         yield process
