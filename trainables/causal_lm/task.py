@@ -45,6 +45,7 @@ from trainables.causal_lm.model.objective import (
     to_device,
 )
 from trainables.causal_lm.model.stages import make_pipeline
+from trainables.causal_lm.parametrization import scales_of
 from trainables.checkpointing.saver import DeferredWrite
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
@@ -213,6 +214,7 @@ def optimizer_of(model: nn.Module, config: CausalLMConfig) -> torch.optim.Optimi
         config.weight_decay,
         config.beta2,
         config.adamw_learning_rate,
+        scales_of(model, config),
     )
 
 

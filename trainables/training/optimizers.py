@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal, TypeVar
 
 import torch
@@ -13,6 +14,24 @@ from torch.distributed.tensor import DTensor
 OptimizerName = Literal["adamw", "muon", "lion"]
 Groups = list[dict[str, Any]]
 T = TypeVar("T", bound=torch.Tensor)
+LR_SCALE = "lr_scale"
+"""Key of a group: its learning rate by that of the configuration; absent: 1."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """What a parametrization multiplies for one parameter.
+
+    Attributes:
+        initial: of its initial value.
+        rate: of its learning rate; its weight decay is divided by it, so that the part of a weight
+            that decays in a step stays.
+        eps: of AdamW's epsilon.
+    """
+
+    initial: float = 1.0
+    rate: float = 1.0
+    eps: float = 1.0
 
 
 def make_optimizer(
@@ -22,6 +41,7 @@ def make_optimizer(
     weight_decay: float,
     beta2: float,
     adamw_learning_rate: float | None = None,
+    scales: Mapping[str, Scale] | None = None,
 ) -> torch.optim.Optimizer:
     """An optimizer of a model's trained parameters.
 
@@ -34,41 +54,70 @@ def make_optimizer(
         weight_decay: of matrices, per step and learning rate.
         beta2: decay of squared gradients (AdamW), or of gradients (Lion).
         adamw_learning_rate: `muon`: of the parameters that AdamW trains; None: `learning_rate`.
+        scales: of parameters by name; the others have none.
     """
     trained = {name: p for name, p in model.named_parameters() if p.requires_grad}
-    hidden = _hidden_matrices(model, trained) if name == "muon" else []
-    taken = {id(p) for p in hidden}
+    taken = _hidden_matrices(model, trained) if name == "muon" else frozenset()
+    hidden = {name: p for name, p in trained.items() if id(p) in taken}
     others = {name: p for name, p in trained.items() if id(p) not in taken}
     # experts have their biases in one matrix
-    decayed = [p for name, p in others.items() if p.ndim >= 2 and not name.endswith("bias")]
-    kept = {id(p) for p in decayed}
-    groups: Groups = [
-        {"params": decayed, "weight_decay": weight_decay},
-        {"params": [p for p in others.values() if id(p) not in kept], "weight_decay": 0.0},
+    decayed = {n: p for n, p in others.items() if p.ndim >= 2 and not n.endswith("bias")}
+    kept = {n: p for n, p in others.items() if n not in decayed}
+    rate = learning_rate if adamw_learning_rate is None else adamw_learning_rate
+    groups = [
+        *_groups(decayed, rate, weight_decay, scales or {}, name),
+        *_groups(kept, rate, 0.0, scales or {}, name),
     ]
     betas = (0.9, beta2)
     if name == "lion":
         return Lion(groups, learning_rate, betas)
-    rate = learning_rate if adamw_learning_rate is None else adamw_learning_rate
     adamw = AdamW(groups, lr=rate, betas=betas, fused=True)
     if not hidden:
         return adamw
-    return MuonWithAdamW(Muon(hidden, learning_rate, weight_decay), adamw)
+    matrices = _groups(hidden, learning_rate, weight_decay, scales or {}, "lion")
+    return MuonWithAdamW(Muon(matrices, learning_rate, weight_decay), adamw)
 
 
-def _hidden_matrices(model: nn.Module, trained: Mapping[str, nn.Parameter]) -> list[nn.Parameter]:
-    """Matrices that map hidden units to hidden units, and stacks of them (of experts): not those of
-    tokens or positions, and no kernels of convolutions."""
+def _groups(
+    params: Mapping[str, nn.Parameter],
+    rate: float,
+    weight_decay: float,
+    scales: Mapping[str, Scale],
+    name: OptimizerName,
+) -> Groups:
+    """One group for each scale; without scales one, also of no parameters."""
+    parts: dict[Scale, list[nn.Parameter]] = {} if params else {Scale(): []}
+    for one, p in params.items():
+        parts.setdefault(scales.get(one, Scale()), []).append(p)
+    return [
+        {
+            "params": part,
+            "lr": rate * scale.rate,
+            "weight_decay": weight_decay / scale.rate,
+            **({"eps": _EPS * scale.eps} if name != "lion" else {}),
+            **({LR_SCALE: scale.rate} if scale.rate != 1 else {}),
+        }
+        for scale, part in parts.items()
+    ]
+
+
+_EPS = 1e-8
+"""AdamW's, of torch."""
+
+
+def _hidden_matrices(model: nn.Module, trained: Mapping[str, nn.Parameter]) -> frozenset[int]:
+    """Ids of matrices that map hidden units to hidden units, and of stacks of them (of experts):
+    not those of tokens or positions, and no kernels of convolutions."""
     other = [m.weight for m in model.modules() if isinstance(m, (nn.Embedding, nn.Conv1d))]
     hf: Any = model
     head = hf.get_output_embeddings()
     others = {id(p) for p in [*other, *(head.parameters() if head is not None else ())]}
-    return [
-        p
+    return frozenset(
+        id(p)
         for name, p in trained.items()
         if id(p) not in others
         and ((p.ndim == 2 and name.endswith(".weight")) or (p.ndim == 3 and min(p.shape[1:]) > 1))
-    ]
+    )
 
 
 class Muon(torch.optim.Optimizer):
@@ -77,7 +126,7 @@ class Muon(torch.optim.Optimizer):
     Its updates have the size of AdamW's (Liu et al. 2025, 2502.16982).
     """
 
-    def __init__(self, params: Iterable[nn.Parameter], lr: float, weight_decay: float) -> None:
+    def __init__(self, params: Groups, lr: float, weight_decay: float) -> None:
         super().__init__(params, {"lr": lr, "weight_decay": weight_decay, "momentum": 0.95})
 
     @torch.no_grad()

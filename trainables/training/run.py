@@ -32,6 +32,7 @@ from trainables.training.gradients import (
     data_parallel,
     mean_buffers,
 )
+from trainables.training.optimizers import LR_SCALE
 from trainables.training.precision import LossScaler, compute_dtype
 from trainables.training.task import Inputs, Task
 from trainables.training.throughput import memory_peak, peak_flops, start_memory_peak
@@ -205,7 +206,8 @@ class TrainingRun:
     def _of_optimizer(self) -> dict[str, float]:
         found: dict[str, float] = {}
         if self.scheduler is not None:
-            found["learning_rate"] = float(self.scheduler.get_last_lr()[0])
+            scale = self.optimizer.param_groups[0].get(LR_SCALE, 1.0)
+            found["learning_rate"] = float(self.scheduler.get_last_lr()[0]) / scale
         if self.task.reports_norm and self.norm is not None:
             found["grad_norm"] = float(self.norm)
         if self.scaler.is_enabled:

@@ -30,6 +30,7 @@ from trainables.causal_lm.lora import (
     saved_lora,
 )
 from trainables.causal_lm.model.dropout import restore_dropout
+from trainables.causal_lm.parametrization import scale_initial_values
 from trainables.common.text_ends import declare_ends
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import load_pretrained, wrap_bpe
@@ -51,7 +52,8 @@ def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
             torch.default_generator.manual_seed(config.init_seed)
             auto: Any = AutoModelForCausalLM
             model: nn.Module = auto.from_config(architecture(config, dataset.meta))
-            return model
+    scale_initial_values(model, config)
+    return model
 
 
 def load_model(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -29,6 +30,10 @@ def probe(
     timeout: Annotated[
         float, typer.Option(min=1, help="Longest time of one layout (seconds).")
     ] = 600.0,
+    coordinates: Annotated[
+        bool,
+        typer.Option("--coordinates", help="Check fixed.parametrization instead, at four sizes."),
+    ] = False,
     json_: Json = False,
     storage: StorageDir = None,
 ) -> None:
@@ -38,8 +43,15 @@ def probe(
     most memory; --set gives another one. Trials of its shape in this storage take the fastest
     layout with resources.layout: auto.
 
+    With --coordinates: train a causal_lm for some steps at an eighth to the whole of its width, and
+    its depth with completep. Where activations change by a power of the size, settings of a small
+    model do not hold for a large one, and the exit code is 1.
+
     Example: tune probe search_spaces/llm.yaml --set resources.memory_per_worker=4
     """
+    if coordinates:
+        _check_coordinates(file, set_, json_, storage)
+        return
     from results.sweep_folder.folder import resolve_storage
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight.checks import preflight
@@ -62,6 +74,44 @@ def probe(
     if json_:
         print_json({"sweep": spec.name, "params": params, "layouts": [_facts(m) for m in measured]})
     if all(m.problem for m in measured):
+        raise typer.Exit(1)
+
+
+def _check_coordinates(file: Path, set_: list[str], json_: bool, storage: str | None) -> None:
+    """Print how activations change with the size of the model."""
+    from results.paths import Storage
+    from results.sweep_folder.folder import resolve_storage
+    from search_spaces.loading.sweep_file import load_sweep
+    from tuning.controller.preflight.checks import preflight
+    from tuning.controller.preflight.relative_paths import with_absolute_fixed
+
+    loaded = load_sweep(file, set_)
+    params = preflight(loaded, files=True)[0]
+    spec = with_absolute_fixed(loaded)
+    if spec.trainable != "causal_lm":
+        raise UserError(f"tune probe --coordinates checks causal_lm, not {spec.trainable}")
+    from trainables.causal_lm.config import CausalLMConfig
+    from trainables.causal_lm.coordinates import coordinates
+
+    config = CausalLMConfig.model_validate(spec.nest(params))
+    cache = Storage(resolve_storage(storage or spec.storage).root).cache
+    say: PrintLine = (lambda line: None) if json_ else echo
+    say(f"{spec.name}: {' '.join(f'{k}={number(v)}' for k, v in params.items())}")
+    found = []
+    for one in coordinates(config, cache):
+        found.append(one)
+        changes = "  ".join(
+            f"{n}: {change:.3g}" for n, change in zip(one.sizes, one.changes, strict=True)
+        )
+        mark = "" if one.is_flat else "  not flat"
+        say(f"{one.axis:11}  {one.name:9}  {changes}  ~ size^{one.exponent:.2f}{mark}")
+    wrong = [f"{one.name} by {one.axis}" for one in found if not one.is_flat]
+    if json_:
+        facts = [{**asdict(one), "exponent": one.exponent, "flat": one.is_flat} for one in found]
+        print_json({"sweep": spec.name, "params": params, "coordinates": facts})
+    verdict = f"not flat: {', '.join(wrong)}" if wrong else "flat at all sizes"
+    say(f"parametrization {config.parametrization}: {verdict}")
+    if wrong:
         raise typer.Exit(1)
 
 

@@ -1,0 +1,154 @@
+"""The coordinate check: whether training changes activations alike at all sizes (Yang et al. 2022).
+
+Under the right rules the change of each activation after some steps does not depend on the width
+or depth. A wrong rule shows as a power of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import geometric_mean, linear_regression
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from search_spaces.errors import UserError
+from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.task import TextTask
+
+STEPS, SEEDS, ROWS = 4, 3, 16
+"""Steps before the measurement, models of one size, and sequences of a batch."""
+FLAT = 0.15
+"""Largest exponent of a right rule: at eight times the size a change is within a third."""
+_INNER = ("attention", "mlp", "residual")
+"""Activations that must not fall either. Logits may: while the random embedding outweighs what it
+has learned, with small learning rates, their change falls as width^-1/2 under the right rule."""
+
+
+@dataclass(frozen=True)
+class Coordinate:
+    """The change of one activation at several sizes.
+
+    Attributes:
+        axis: the size that differs, `hidden_size` or `num_layers`.
+        name: embedding, attention, mlp (means over blocks), residual (before the last norm) or
+            logits.
+        sizes: ascending.
+        changes: root mean square of the change in `STEPS` steps, for each size.
+    """
+
+    axis: str
+    name: str
+    sizes: tuple[int, ...]
+    changes: tuple[float, ...]
+
+    @property
+    def exponent(self) -> float:
+        """Of the power of the size that fits the changes; not a number if they are not finite."""
+        if not all(0 < change < math.inf for change in self.changes):
+            return math.nan
+        return linear_regression(
+            list(map(math.log, self.sizes)), list(map(math.log, self.changes))
+        )[0]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the size does not matter."""
+        lowest = -FLAT if self.name in _INNER else -math.inf
+        return lowest <= self.exponent <= FLAT
+
+
+def coordinates(config: CausalLMConfig, cache: Path) -> Iterator[Coordinate]:
+    """Train some steps at an eighth to the whole of the configuration's width and depth.
+
+    The depth is checked with `completep` alone, where blocks share one sum: their own outputs are
+    as small as there are many.
+
+    Args:
+        config: of a trial; its learning rate is constant here. Its width and depth are of powers of
+            two.
+        cache: folder of prepared data.
+    """
+    yield from _along("hidden_size", _smaller(config.hidden_size, 16), config, cache)
+    if config.parametrization == "completep":
+        found = _along("num_layers", _smaller(config.num_layers, 2), config, cache)
+        yield from (one for one in found if one.name in ("embedding", "residual", "logits"))
+
+
+def _smaller(size: int, least: int) -> list[int]:
+    """The size and its halves, ascending, at most four."""
+    found = [size]
+    while len(found) < 4 and found[0] % 2 == 0 and found[0] // 2 >= least:
+        found.insert(0, found[0] // 2)
+    return found
+
+
+def _along(
+    axis: str, sizes: Sequence[int], config: CausalLMConfig, cache: Path
+) -> Iterator[Coordinate]:
+    if len(sizes) < 2:
+        raise UserError(f"{axis}: {sizes[-1]} has no half to compare with; give a power of two")
+    of_sizes = [
+        [
+            _of_model(config.model_copy(update={axis: size, "init_seed": n}), cache)
+            for n in range(SEEDS)
+        ]
+        for size in sizes
+    ]
+    for name in of_sizes[0][0]:
+        means = (geometric_mean([one[name] for one in models]) for models in of_sizes)
+        yield Coordinate(axis, name, tuple(sizes), tuple(means))
+
+
+def _of_model(config: CausalLMConfig, cache: Path) -> dict[str, float]:
+    task = TextTask.open(config, cache)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model = task.new_model().to(device).train()
+    optimizer = task.optimizer(model)
+    objective = task.objective(model)
+    rows = np.arange(STEPS * ROWS).reshape(STEPS, ROWS) % task.size
+    batches = [task.batch(part, device) for part in rows]
+    before = _activations(model, batches[0][0][:, :-1])
+    for batch in batches:
+        task.loss(objective, batch).backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+        optimizer.zero_grad()
+    after = _activations(model, batches[0][0][:, :-1])
+    found: dict[str, list[float]] = {}
+    for name, value in after.items():
+        change = (value - before[name]).square().mean().sqrt()
+        found.setdefault(name.partition(" ")[0], []).append(float(change))
+    return {name: sum(parts) / len(parts) for name, parts in found.items()}
+
+
+@torch.no_grad()
+def _activations(model: nn.Module, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
+    """Outputs of the parts of a model, float32, by name."""
+    hf: Any = model
+    parts: dict[str, nn.Module] = {"embedding": hf.model.embed_tokens, "logits": hf.lm_head}
+    for number, layer in enumerate(hf.model.layers):
+        parts |= {f"attention {number}": layer.self_attn, f"mlp {number}": layer.mlp}
+    found: dict[str, torch.Tensor] = {}
+
+    def keep(name: str) -> Callable[[nn.Module, Any, Any], None]:
+        def hook(_: nn.Module, given: Any, out: Any) -> None:
+            found[name] = (out[0] if isinstance(out, tuple) else out).float()
+
+        return hook
+
+    def keep_input(_: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
+        found["residual"] = given[0].float()
+
+    hooks = [part.register_forward_hook(keep(name)) for name, part in parts.items()]
+    hooks.append(hf.model.norm.register_forward_pre_hook(keep_input))
+    try:
+        model(input_ids=tokens)
+    finally:
+        for hook in hooks:
+            hook.remove()
+    return found
