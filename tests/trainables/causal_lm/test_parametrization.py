@@ -107,7 +107,7 @@ def test_activations_change_alike_at_all_widths(cache: Path, optimizer: str) -> 
 
 
 def test_depth_is_checked_with_completep(cache: Path) -> None:
-    config = CausalLMConfig.model_validate({**COMPLETE, "num_layers": 8})
+    config = CausalLMConfig.model_validate({**COMPLETE, "hidden_size": 64, "num_layers": 8})
     deep = {one.name: one for one in coordinates(config, cache) if one.axis == "num_layers"}
     assert deep["residual"].sizes == (2, 4, 8)
     assert deep["logits"].is_flat
