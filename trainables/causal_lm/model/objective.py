@@ -50,6 +50,16 @@ from trainables.training.precision import autocast, compute_dtype
 class NextTokenLoss(TrainedLoss[CausalLMConfig]):
     """Mean loss of a batch: what is compiled, and what data parallelism wraps."""
 
+    @property
+    def in_blocks(self) -> bool:
+        """Where the rest is little: the faster loss is compiled by itself."""
+        return self._is_fast
+
+    @property
+    def _is_fast(self) -> bool:
+        # gradients of an unscaled loss, as of our cross-entropy, vanish in float16
+        return is_fast(self.model) and self.settings.dtype != "float16"
+
     def forward(
         self,
         tokens: torch.Tensor,
@@ -65,8 +75,7 @@ class NextTokenLoss(TrainedLoss[CausalLMConfig]):
                 not attend to others. None: each sequence is one document.
         """
         inputs, targets = tokens[:, :-1], _targets(tokens, counted)
-        # gradients of an unscaled loss, as of our cross-entropy, vanish in float16
-        if is_fast(self.model) and self.settings.dtype != "float16":
+        if self._is_fast:
             hidden = hidden_states(self.model, inputs, self.settings, positions)
             cross_entropy = getattr(self.model, "cross_entropy", linear_cross_entropy)
             loss: torch.Tensor = cross_entropy(
