@@ -1,8 +1,8 @@
 """Trains the later trial of each example in a fork, where no other trial has run.
 
-    python -m tests.trainables.fresh FOLDER CACHE EXAMPLE…
+    python -m tests.trainables.fresh FOLDER CACHE CHANGES EXAMPLE…
 
-Each writes what `outcome` gives into `FOLDER/EXAMPLE.json`.
+CHANGES is JSON, of hyperparameters. Each writes what `outcome` gives into `FOLDER/EXAMPLE.json`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def outcome(folder: Path, name: str, config: dict[str, Any], cache: Path, seed: 
     return json.loads(json.dumps({"curve": channel.curve, "weights": weights}))
 
 
-def main(folder: Path, cache: Path, names: list[str]) -> None:
+def main(folder: Path, cache: Path, changes: dict[str, Any], names: list[str]) -> None:
     torch.set_num_threads(1)
     for name in names:
         for module in resolve(trainable_of(name)).modules:
@@ -43,7 +43,7 @@ def main(folder: Path, cache: Path, names: list[str]) -> None:
         if not os.fork():
             code = 1
             try:
-                config = EXAMPLES[name].changed(**LATER)
+                config = EXAMPLES[name].changed(**LATER, **changes)
                 found = outcome(folder / name, name, config, cache, seed=1)
                 (folder / f"{name}.json").write_text(json.dumps(found))
                 code = 0
@@ -53,4 +53,4 @@ def main(folder: Path, cache: Path, names: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3:])
+    main(Path(sys.argv[1]), Path(sys.argv[2]), json.loads(sys.argv[3]), sys.argv[4:])
