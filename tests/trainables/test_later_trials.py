@@ -31,12 +31,9 @@ def test_a_later_trial_is_that_of_a_fresh_process(
     assert found == json.loads((fresh / f"{name}.json").read_text())
 
 
-OFTEN = pytest.param("causal_lm", marks=pytest.mark.slow)
-SELDOM = [pytest.param(n, marks=pytest.mark.layouts) for n in ("distill", "sft", "dpo", "grpo")]
-
-
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch's compiler
-@pytest.mark.parametrize("name", [OFTEN, *SELDOM])
+@pytest.mark.layouts
+@pytest.mark.parametrize("name", ["causal_lm", "distill", "sft", "dpo", "grpo"])
 def test_a_later_compiled_trial_is_that_of_a_fresh_process(
     name: str, tmp_path: Path, cache: Path
 ) -> None:
