@@ -209,27 +209,29 @@ def step_flops(model: nn.Module, config: CausalLMConfig) -> float | None:
     """FLOPs of a training step per token; None for a model that does not run on fake tensors.
 
     Three times the products and attentions (as if not causal) of a forward pass, less what frozen
-    weights save. The last one is kept for trials alike."""
+    weights save."""
     hf: Any = model
-    key = hf.config.to_json_string(), config.sequence_length, str(config.lora)
-    if key not in _FLOPS:
-        _FLOPS.clear()
-        _FLOPS[key] = _step_flops(model, config)
-    return _FLOPS[key]
+    key = str(model), hf.config.to_json_string(), config.sequence_length
+    if key not in _FORWARD:  # of trials alike, it is counted once
+        _FORWARD.clear()
+        _FORWARD[key] = _forward_flops(model, config.sequence_length)
+    forward = _FORWARD[key]
+    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    return None if forward is None else 3.0 * forward / config.sequence_length - 2.0 * frozen
 
 
-_FLOPS: dict[tuple[str, int, str], float | None] = {}
+_FORWARD: dict[tuple[str, str, int], int | None] = {}
 
 
-def _step_flops(model: nn.Module, config: CausalLMConfig) -> float | None:
+def _forward_flops(model: nn.Module, length: int) -> int | None:
+    """Of a sequence."""
     try:
         with fake_tensors(ALONE), torch.no_grad(), counted_flops(model) as counter:
-            ids = torch.zeros(1, config.sequence_length, dtype=torch.int64)
+            ids = torch.zeros(1, length, dtype=torch.int64)
             model(input_ids=ids, use_cache=False)
     except Exception:  # noqa: BLE001 - what reads a number from a tensor fails in many ways
         return None
-    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
-    return 3.0 * counter.get_total_flops() / config.sequence_length - 2.0 * frozen
+    return int(counter.get_total_flops())
 
 
 @contextmanager
