@@ -80,10 +80,10 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
     return found
 
 
-def run_python(*args: str | Path) -> str:
+def run_python(*args: str | Path, timeout_s: float = 100) -> str:
     """Run Python with these arguments in the repository's folder; returns what it prints."""
     done = subprocess.run(
-        [sys.executable, *args], cwd=ROOT, capture_output=True, text=True, timeout=100
+        [sys.executable, *args], cwd=ROOT, capture_output=True, text=True, timeout=timeout_s
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

@@ -120,8 +120,9 @@ class CausalLMConfig(ShapeConfig):
     )
     compile: Literal["auto", True, False] = Field(
         "auto",
-        description="whether torch.compile compiles the training step (about a minute per attempt)."
-        " auto: on a GPU, from 10 million weights on, unless ranks of a layout share layers",
+        description="whether torch.compile compiles the training step, for up to a minute; later"
+        " trials of the same shape on a lane take the code over. auto: on a GPU, from 10 million"
+        " weights on, unless ranks of a layout share layers",
     )
     activation_checkpointing: bool = Field(
         False,

@@ -26,6 +26,7 @@ from trainables.causal_lm.lora import add_adapter, copy_adapter, write_adapter
 from trainables.causal_lm.model.compilation import compile_blocks, compiles, compiles_documents
 from trainables.causal_lm.model.dropout import disable_dropout
 from trainables.causal_lm.model.model import (
+    first_model,
     load_merged,
     load_model,
     new_model,
@@ -53,7 +54,6 @@ from trainables.data.text.dataset import Dataset, Tokens, prepare
 from trainables.parallel.fsdp import device_of
 from trainables.parallel.pipeline import Pipeline
 from trainables.training import task as training
-from trainables.training.checkpoint import weights_digest
 from trainables.training.optimizers import make_optimizer
 from trainables.training.task import DATA_KEY, Task
 from trainables.worker import Worker
@@ -102,8 +102,7 @@ class LanguageTask(Task):
 
     def start(self) -> tuple[nn.Module, str]:
         """The model with an adapter, which is no part of the lineage."""
-        model = self.new_model()
-        lineage = weights_digest(model)
+        model, lineage = first_model(self.config, self.dataset)
         if self.config.lora is not None:
             add_adapter(model, self.config.lora, self.config.init_seed)
         return model, lineage

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import os
+import platform
 import sys
+import time
 from collections.abc import Hashable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
 
 import torch
+
+FOLDER = "TORCHINDUCTOR_CACHE_DIR"
+"""Variable of torch: where it keeps code on disk."""
+KEPT_S = 30 * 86400
+"""How long it stays there after its last use."""
 
 
 class _CompiledCode:
@@ -22,8 +33,9 @@ def keep_compiled(key: Hashable) -> None:
     """Keep what this trial compiles for later ones with the same key.
 
     They trace nothing. For another key all is dropped, since a function is compiled only so many
-    times (8) until it is left as it is.
+    times until it is left as it is. Later sweeps on this machine find the code on disk.
     """
+    _use_own_folder()
     if key != _STATE.key:
         _drop()
     _STATE.key, _STATE.kept = key, True
@@ -40,3 +52,29 @@ def end_trial() -> None:
 def _drop() -> None:
     if "torch._dynamo" in sys.modules:
         torch.compiler.reset()
+
+
+def _use_own_folder() -> None:
+    """Let torch keep code where no other user can put any; its own folder has a name to guess."""
+    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
+
+    if os.environ.get(FOLDER, default_cache_dir()) == default_cache_dir():
+        with suppress(OSError, RuntimeError):  # no home, or one that is not ours
+            os.environ[FOLDER] = str(_own_folder())
+
+
+@cache
+def _own_folder() -> Path:
+    """Of this machine, as homes may be shared; what nobody has used for long is removed first."""
+    home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
+    every = Path(home) / "tune-platform" / "compiled"
+    every.mkdir(parents=True, exist_ok=True)
+    every.chmod(0o700)
+    for place, _, names in os.walk(every):
+        for file in (Path(place) / name for name in names):
+            with suppress(OSError):
+                if max(file.stat().st_atime, file.stat().st_mtime) < time.time() - KEPT_S:
+                    file.unlink()
+    folder = every / (platform.node() or "here")
+    folder.mkdir(exist_ok=True)
+    return folder

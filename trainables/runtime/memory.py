@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ctypes
 import gc
+from collections.abc import Hashable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -20,12 +21,34 @@ class MemorySample:
     """Memory that this process holds, in bytes.
 
     Attributes:
-        host: anonymous memory; mapped files, such as a data set, do not count.
+        host: anonymous memory; mapped files, such as a data set, do not count, nor what is `KEPT`.
         device: tensors on the GPU; 0 on a CPU.
     """
 
     host: int
     device: int
+
+
+@dataclass
+class KeptValue:
+    """One value that this process keeps from trial to trial on purpose, which is no leak.
+
+    Attributes:
+        key: of all that it depends on.
+        value: None: nothing is kept.
+        size: of its host memory, in bytes.
+    """
+
+    key: Hashable = None
+    value: Any = None
+    size: int = 0
+
+    def keep(self, key: Hashable, value: Any, size: int) -> None:
+        """Keep a value in place of the one before."""
+        self.key, self.value, self.size = key, value, size
+
+
+KEPT = KeptValue()
 
 
 class LeakDetector:
@@ -74,7 +97,7 @@ def measure(device: torch.device) -> MemorySample:
     """Return freed memory to the system, then measure."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:  # glibc's
         trim(0)
-    return MemorySample(_anonymous(), _on_device(device))
+    return MemorySample(_anonymous() - KEPT.size, _on_device(device))
 
 
 def _on_device(device: torch.device) -> int:

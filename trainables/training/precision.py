@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import torch
@@ -26,8 +26,12 @@ def compute_dtype(name: DtypeName, device: torch.device) -> torch.dtype:
 
 
 def autocast(name: DtypeName, device: torch.device) -> AbstractContextManager[object]:
-    """Compute in the configured dtype."""
-    dtype = compute_dtype(name, device)
+    """Compute in the configured dtype; nothing changes where that is so already."""
+    dtype, before = compute_dtype(name, device), torch.float32
+    if torch.is_autocast_enabled(device.type):
+        before = torch.get_autocast_dtype(device.type)
+    if dtype == before:
+        return nullcontext()
     return torch.autocast(device.type, dtype=dtype, enabled=dtype != torch.float32)
 
 

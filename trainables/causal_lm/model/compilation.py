@@ -17,6 +17,7 @@ from trainables.causal_lm.model.packing import Packing, packing_of, takes_rows
 from trainables.parallel.fsdp import blocks_of, device_of
 from trainables.runtime.compiled_code import keep_compiled
 from trainables.training.cross_entropy import linear_cross_entropy
+from trainables.training.precision import autocast
 
 COMPILED_FROM = 10_000_000
 """`compile: auto` compiles models with as many weights: it takes about a minute."""
@@ -46,6 +47,11 @@ class TrainedLoss(nn.Module, Generic[C]):
         self.settings = _with_tensors(config, device_of(model))
         self._shape = tuple(getattr(config, name, None) for name in (*_SHAPES, "dtype"))
 
+    @property
+    def in_blocks(self) -> bool:
+        """Whether the model's blocks are compiled, and not the whole of `forward`."""
+        return False
+
     def compile(self, *given: Any, **others: Any) -> None:
         """Compile `forward`, or take over what an earlier trial of the same shape compiled."""
         from torch.compiler import config as compiler
@@ -53,7 +59,18 @@ class TrainedLoss(nn.Module, Generic[C]):
         compiler.recompile_limit = MOST_SHAPES
         scale_by_tensors(self.model)
         keep_compiled((type(self), str(self.model), self._shape))
-        super().compile(*given, **others)
+        if self.in_blocks:
+            compile_blocks(self.model)
+        else:
+            super().compile(*given, **others)
+
+    def __call__(self, *inputs: Any, **others: Any) -> Any:
+        """See `forward`."""
+        if self._compiled_call_impl is None:
+            return super().__call__(*inputs, **others)
+        # torch keeps no code on disk that enters autocast
+        with autocast(self.settings.dtype, inputs[0].device):
+            return super().__call__(*inputs, **others)
 
 
 def _with_tensors(settings: M, device: torch.device) -> M:
@@ -69,6 +86,7 @@ def _with_tensors(settings: M, device: torch.device) -> M:
 def compile_blocks(model: nn.Module) -> None:
     """Compile the training steps of a model's blocks, and of the faster loss; before `shard`.
 
+    All blocks of one kind share their code, so that its compilation takes as long as that of one.
     FSDP2's transfers are between the blocks, and not compiled.
     """
     hf: Any = model

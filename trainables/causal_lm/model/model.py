@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from copy import copy
+from copy import copy, deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -35,12 +35,16 @@ from trainables.common.text_ends import declare_ends
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import load_pretrained, wrap_bpe
 from trainables.parallel.sharded_state import load_weights
+from trainables.runtime.memory import KEPT
 from trainables.training.checkpoint import read_lineage, weights_digest
 from trainables.training.start_model import require_folder
 
 INIT_SCALE = 0.5
 """Standard deviation of initial weights, times width^-1/2: GPT-2's 0.02 at width 625. Narrow models
 learn several times faster than with 0.02."""
+
+KEPT_BYTES = 2**29
+"""Weights up to this size are kept from trial to trial: their random numbers take seconds."""
 
 
 def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
@@ -54,6 +58,24 @@ def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
             model: nn.Module = auto.from_config(architecture(config, dataset.meta))
     scale_initial_values(model, config)
     return model
+
+
+def first_model(config: CausalLMConfig, dataset: Dataset) -> tuple[nn.Module, str]:
+    """As `new_model`, and the digest of its weights.
+
+    A process keeps the last random one for its next trials; loading draws numbers of a trial.
+    """
+    key = None
+    if config.model_name_or_path is None:
+        key = architecture(config, dataset.meta).to_json_string(use_diff=False), config.init_seed
+    if key is None or key != KEPT.key:
+        KEPT.keep(None, None, 0)  # frees it before the next one is made
+        model = new_model(config, dataset)
+        first, size = (model, weights_digest(model)), sum(p.nbytes for p in model.parameters())
+        if key is None or size > KEPT_BYTES:
+            return first
+        KEPT.keep(key, first, size)
+    return deepcopy(KEPT.value[0]), KEPT.value[1]
 
 
 def load_model(

@@ -50,6 +50,16 @@ from trainables.training.precision import autocast, compute_dtype
 class NextTokenLoss(TrainedLoss[CausalLMConfig]):
     """Mean loss of a batch: what is compiled, and what data parallelism wraps."""
 
+    @property
+    def in_blocks(self) -> bool:
+        """Where the rest is little: the faster loss is compiled by itself."""
+        return self._is_fast
+
+    @property
+    def _is_fast(self) -> bool:
+        # gradients of an unscaled loss, as of our cross-entropy, vanish in float16
+        return is_fast(self.model) and self.settings.dtype != "float16"
+
     def forward(
         self,
         tokens: torch.Tensor,
@@ -65,8 +75,7 @@ class NextTokenLoss(TrainedLoss[CausalLMConfig]):
                 not attend to others. None: each sequence is one document.
         """
         inputs, targets = tokens[:, :-1], _targets(tokens, counted)
-        # gradients of an unscaled loss, as of our cross-entropy, vanish in float16
-        if is_fast(self.model) and self.settings.dtype != "float16":
+        if self._is_fast:
             hidden = hidden_states(self.model, inputs, self.settings, positions)
             cross_entropy = getattr(self.model, "cross_entropy", linear_cross_entropy)
             loss: torch.Tensor = cross_entropy(
@@ -201,14 +210,28 @@ def step_flops(model: nn.Module, config: CausalLMConfig) -> float | None:
 
     Three times the products and attentions (as if not causal) of a forward pass, less what frozen
     weights save."""
+    hf: Any = model
+    key = str(model), hf.config.to_json_string(), config.sequence_length
+    if key not in _FORWARD:  # of trials alike, it is counted once
+        _FORWARD.clear()
+        _FORWARD[key] = _forward_flops(model, config.sequence_length)
+    forward = _FORWARD[key]
+    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
+    return None if forward is None else 3.0 * forward / config.sequence_length - 2.0 * frozen
+
+
+_FORWARD: dict[tuple[str, str, int], int | None] = {}
+
+
+def _forward_flops(model: nn.Module, length: int) -> int | None:
+    """Of a sequence."""
     try:
         with fake_tensors(ALONE), torch.no_grad(), counted_flops(model) as counter:
-            ids = torch.zeros(1, config.sequence_length, dtype=torch.int64)
+            ids = torch.zeros(1, length, dtype=torch.int64)
             model(input_ids=ids, use_cache=False)
     except Exception:  # noqa: BLE001 - what reads a number from a tensor fails in many ways
         return None
-    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
-    return 3.0 * counter.get_total_flops() / config.sequence_length - 2.0 * frozen
+    return int(counter.get_total_flops())
 
 
 @contextmanager

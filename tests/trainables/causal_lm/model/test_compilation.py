@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import torch
+from torch._dynamo.utils import counters
+from transformers import AutoModelForCausalLM
 
 from results.records.trial import read_reports
 from results.trial_paths import TrialPaths
@@ -13,6 +16,10 @@ from tests.trainables.causal_lm.fast_ranks import CONFIG
 from tests.trainables.local import run_trial
 from tests.trainables.parallel.test_layouts import spawn
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.model.fast_path import speed_up
+from trainables.causal_lm.model.model import architecture
+from trainables.causal_lm.model.objective import NextTokenLoss
+from trainables.runtime.global_state import restored_global_state
 
 PROGRAM = "tests.trainables.causal_lm.fast_ranks"
 
@@ -29,6 +36,29 @@ def test_a_compiled_trial_on_two_ranks_learns_what_one_process_learns(tmp_path: 
     for name in ("train_loss", "eval_loss", "grad_norm"):
         losses = [report.metrics[name] for report in found]
         assert losses == pytest.approx([r.metrics[name] for r in expected], rel=5e-6)
+
+
+@pytest.mark.layouts
+@pytest.mark.filterwarnings("ignore")  # of torch's compiler
+def test_all_blocks_of_a_fast_model_share_one_compilation() -> None:
+    config = CausalLMConfig.model_validate({**CONFIG, "num_layers": 10})
+    tokens = torch.randint(0, 300, (2, 33), generator=torch.Generator().manual_seed(0))
+    found: list[tuple[torch.Tensor, list[torch.Tensor | None]]] = []
+    for compiled in (False, True):
+        with restored_global_state():
+            torch.manual_seed(0)
+            shape = architecture(config, {"vocab_size": 300, "end": 0})
+            model = AutoModelForCausalLM.from_config(shape)
+            speed_up(model)
+            loss = NextTokenLoss(model, config)
+            counters.clear()
+            if compiled:
+                loss.compile(dynamic=False)
+            value = loss(tokens)
+            value.backward()
+            found.append((value, [p.grad for p in model.parameters()]))
+    assert counters["stats"]["unique_graphs"] == 2  # a block, and the loss
+    torch.testing.assert_close(found[1], found[0])
 
 
 @pytest.mark.parametrize(
