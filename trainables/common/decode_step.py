@@ -89,7 +89,7 @@ class DecodeStep:
         self._mask = torch.zeros(texts, 1, 1, slots, dtype=torch.bool, device=device)
         layers: Any = [_Slots(layer, texts, slots, self._place) for layer in before.layers]
         self._cache: Any = Cache(layers=layers)
-        self._length = 0
+        self._length, self._is_masked = 0, True
         self._half = _HalfWeights(model) if device.type == "cuda" else None
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}
 
@@ -111,6 +111,8 @@ class DecodeStep:
             mine[:, :, width:] = 0  # what is masked must be finite
         if self._half is not None:
             self._half.refresh()
+        else:  # attention without a mask rounds otherwise, and is what the model does by itself
+            self._is_masked = not bool(mask.all())
 
     def scores(self, model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
         """Logits after one more token of each text, float32 [texts, vocabulary].
@@ -143,7 +145,7 @@ class DecodeStep:
             layer.seen = seen
         found = model(
             input_ids=self._ids,
-            attention_mask=self._mask[..., :seen],
+            attention_mask=self._mask[..., :seen] if self._is_masked else None,
             position_ids=self._positions,
             past_key_values=self._cache,
             use_cache=True,
@@ -187,6 +189,10 @@ class _Slots(DynamicLayer):  # type: ignore[no-untyped-call]
             for like in (prompts.keys, prompts.values)
         )
         self.is_initialized, self.seen, self._place = True, slots, place
+
+    def get_seq_length(self) -> int:
+        """Tokens before the next one, as far as they are read."""
+        return self.seen - 1
 
     def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> Any:
         """Write those of the next token of each text; returns those that are read."""

@@ -69,7 +69,7 @@ def generate(
             on_tokens(chosen.tolist())
         return chosen
 
-    looks = BETWEEN_LOOKS if on_tokens is None else 1
+    looks = None if on_tokens is None else 1
     added = decode(model, prompts, ends, most, choose, looks=looks)
     return [_until(tokens, ends) for tokens in added.tolist()]
 
@@ -82,15 +82,16 @@ def decode(
     most: int,
     choose: Callable[[torch.Tensor], torch.Tensor],
     samples: int = 1,
-    looks: int = BETWEEN_LOOKS,
+    looks: int | None = None,
 ) -> torch.Tensor:
     """Continue prompts together until each has ended, as of `generate`.
 
     Args:
         choose: returns the next token of each text, int64 [texts], by the logits, float32
-            [texts, vocabulary]. On a GPU it may be called for some tokens behind the last end.
+            [texts, vocabulary]; also for some tokens behind the last end, if `looks` is not 1.
         samples: texts of each prompt, one behind the other; the prompt is computed once.
-        looks: of a GPU, in tokens; see `BETWEEN_LOOKS`.
+        looks: tokens of each text after which it is asked whether all have ended; None: 1, and
+            `BETWEEN_LOOKS` on a GPU.
 
     Returns:
         int64 [prompts * samples, tokens]; what follows a text's first end has no meaning.
@@ -104,14 +105,14 @@ def _continued(
     ends: frozenset[int],
     most: int,
     choose: Callable[[torch.Tensor], torch.Tensor],
-    looks: int = 1,
+    looks: int | None = None,
 ) -> torch.Tensor:
     places = [place for batch in batches for place in batch.texts]
     order = torch.tensor(places).argsort().to(batches[0].ids.device)
     own = [torch.tensor(batch.texts, device=order.device) for batch in batches]
     stops = torch.tensor(sorted(ends), dtype=torch.int64, device=order.device)
-    if order.device.type != "cuda":
-        looks = 1
+    if looks is None:
+        looks = BETWEEN_LOOKS if order.device.type == "cuda" else 1
     added: list[torch.Tensor] = []
     done = torch.zeros(len(order), dtype=torch.bool, device=order.device)
     for number in range(1, most + 1):
