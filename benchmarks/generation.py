@@ -4,7 +4,7 @@
 
 On the CPU with one thread: the rollouts of `search_spaces/grpo.yaml`, and texts one at a time. On a
 GPU, if there is one, those of `search_spaces/pipelines/stories_gpu.yaml`, too. `padded` is our way
-without steps that are recorded as CUDA graphs. Models have random weights, and texts do not end. Greedy
+without steps that are recorded as CUDA graphs. Weights are random, and texts do not end. Greedy
 tokens are compared in float32. Seconds are medians, on the CPU those of its time; runs take turns.
 """
 

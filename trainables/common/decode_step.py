@@ -107,8 +107,9 @@ class DecodeStep:
         self._place.fill_(width)
         self._length = width
         for mine, prompts in zip(_tensors(self._cache), _tensors(before), strict=True):
-            mine[:, :, :width] = prompts.repeat_interleave(samples, dim=0)
-            mine[:, :, width:] = 0  # what is masked must be finite
+            mine[:, :, :width].unflatten(0, (-1, samples)).copy_(prompts[:, None])
+            if self._half is not None:
+                mine[:, :, width:] = 0  # what is masked must be finite
         if self._half is not None:
             self._half.refresh()
         else:  # attention without a mask rounds otherwise, and is what the model does by itself
@@ -185,7 +186,7 @@ class _Slots(DynamicLayer):  # type: ignore[no-untyped-call]
     def __init__(self, prompts: Any, texts: int, slots: int, place: torch.Tensor) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.keys, self.values = (
-            like.new_zeros((texts, like.shape[1], slots, like.shape[3]), dtype=_dtype(like))
+            like.new_empty((texts, like.shape[1], slots, like.shape[3]), dtype=_dtype(like))
             for like in (prompts.keys, prompts.values)
         )
         self.is_initialized, self.seen, self._place = True, slots, place
