@@ -90,7 +90,8 @@ class DecodeStep:
         layers: Any = [_Slots(layer, texts, slots, self._place) for layer in before.layers]
         self._cache: Any = Cache(layers=layers)
         self._length, self._is_masked = 0, True
-        self._half = _HalfWeights(model) if device.type == "cuda" else None
+        self._is_recorded = device.type == "cuda"
+        self._half = _half_copies(model) if self._is_recorded else []
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}
 
     def begin(self, before: Any, mask: torch.Tensor) -> None:
@@ -107,12 +108,12 @@ class DecodeStep:
         self._place.fill_(width)
         self._length = width
         for mine, prompts in zip(_tensors(self._cache), _tensors(before), strict=True):
-            mine[:, :, :width].unflatten(0, (-1, samples)).copy_(prompts[:, None])
-            if self._half is not None:
+            torch.unflatten(mine[:, :, :width], 0, (-1, samples)).copy_(prompts[:, None])
+            if self._is_recorded:
                 mine[:, :, width:] = 0  # what is masked must be finite
-        if self._half is not None:
-            self._half.refresh()
-        else:  # attention without a mask rounds otherwise, and is what the model does by itself
+        if self._half:
+            torch._foreach_copy_([c for _, c in self._half], [x.weight for x, _ in self._half])
+        if not self._is_recorded:  # attention without a mask rounds otherwise
             self._is_masked = not bool(mask.all())
 
     def scores(self, model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
@@ -126,14 +127,14 @@ class DecodeStep:
         """
         self._ids.copy_(ids)
         self._length += 1
-        if self._half is None:
+        if not self._is_recorded:
             return self._compute(model, self._length)
         seen = SLOTS
         while seen < self._length:
             seen *= 2
         seen = min(seen, self._mask.shape[-1])
         if seen not in self._graphs:
-            with self._half.used(model):
+            with self._fixed_weights():
                 self._graphs[seen] = self._record(model, seen)
         graph, scores = self._graphs[seen]
         graph.replay()
@@ -175,6 +176,20 @@ class DecodeStep:
             scores = self._compute(model, seen)
         return graph, scores
 
+    @contextmanager
+    def _fixed_weights(self) -> Iterator[None]:
+        """In this block, layers have their copies, and autocast keeps nothing that it converts."""
+        enabled, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
+        before = [layer.weight for layer, _ in self._half]
+        for layer, copy in self._half:
+            layer._parameters["weight"] = copy
+        try:
+            with torch.autocast("cuda", dtype=dtype, enabled=enabled, cache_enabled=False):
+                yield
+        finally:
+            for (layer, _), weight in zip(self._half, before, strict=True):
+                layer._parameters["weight"] = weight
+
 
 class _Slots(DynamicLayer):  # type: ignore[no-untyped-call]
     """A layer's keys and values, [texts, heads, slots, size], of which the first `seen` are read.
@@ -204,38 +219,13 @@ class _Slots(DynamicLayer):  # type: ignore[no-untyped-call]
         return keys[:, :, : self.seen], values[:, :, : self.seen]
 
 
-class _HalfWeights:
-    """Copies of weights in autocast's dtype, as those that it makes itself do not stay."""
-
-    def __init__(self, model: nn.Module) -> None:
-        every = [layer.weight for layer in _linears(model)]
-        size = sum(weight.numel() * _dtype(weight).itemsize for weight in every)
-        fit = torch.is_autocast_enabled("cuda") and size <= LARGEST_COPY
-        self._weights = every if fit else []
-        self._copies = [weight.to(_dtype(weight)) for weight in self._weights]
-
-    def refresh(self) -> None:
-        """Copy the weights as they are now."""
-        if self._copies:
-            torch._foreach_copy_(self._copies, self._weights)
-
-    @contextmanager
-    def used(self, model: nn.Module) -> Iterator[None]:
-        """In this block, autocast converts no weight that has a copy, and keeps no other."""
-        enabled, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-        layers: Any = _linears(model) if self._copies else []
-        for layer, copy in zip(layers, self._copies, strict=True):
-            layer._parameters["weight"] = copy
-        try:
-            with torch.autocast("cuda", dtype=dtype, enabled=enabled, cache_enabled=False):
-                yield
-        finally:
-            for layer, weight in zip(layers, self._weights, strict=True):
-                layer._parameters["weight"] = weight
-
-
-def _linears(model: nn.Module) -> list[nn.Linear]:
-    return [module for module in model.modules() if type(module) is nn.Linear]
+def _half_copies(model: nn.Module) -> list[tuple[Any, torch.Tensor]]:
+    """Linear layers, and copies of their weights in autocast's dtype: its own do not stay."""
+    layers = [layer for layer in model.modules() if type(layer) is nn.Linear]
+    size = sum(layer.weight.numel() for layer in layers)
+    if not torch.is_autocast_enabled("cuda") or 2 * size > LARGEST_COPY:
+        return []
+    return [(layer, layer.weight.to(_dtype(layer.weight))) for layer in layers]
 
 
 class _NoWaits(TorchDispatchMode):  # type: ignore[no-untyped-call]
