@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -20,8 +18,6 @@ MOST_STEPS = 4
 """Of a model, which are kept on a GPU."""
 LARGEST_SHARE = 1 / 32
 """Of a GPU's memory, which the keys and values of a step may take."""
-LARGEST_COPY = 2**29
-"""Bytes of half-precision weights that a step keeps; those of a larger model are made per token."""
 _KEPT: WeakKeyDictionary[nn.Module, dict[Any, DecodeStep]] = WeakKeyDictionary()
 
 
@@ -41,7 +37,7 @@ def step_of(model: nn.Module, before: Any, texts: int, slots: int) -> DecodeStep
     if shared or any(isinstance(weight, DTensor) for weight in weights):
         return None
     if weights[0].device.type != "cuda":
-        return DecodeStep(model, before, texts, slots)
+        return DecodeStep(before, texts, slots)
     slots = -(-slots // SLOTS) * SLOTS
     held = sum(one.nbytes // one.shape[0] // one.shape[2] for one in _tensors(before))
     memory = torch.cuda.get_device_properties(weights[0].device).total_memory
@@ -54,7 +50,7 @@ def step_of(model: nn.Module, before: Any, texts: int, slots: int) -> DecodeStep
     if key not in steps:
         while len(steps) == MOST_STEPS:
             del steps[next(iter(steps))]
-        steps[key] = DecodeStep(model, before, texts, slots)
+        steps[key] = DecodeStep(before, texts, slots)
     return steps[key]
 
 
@@ -82,25 +78,18 @@ class DecodeStep:
     and so sees updates in place.
     """
 
-    def __init__(self, model: nn.Module, before: Any, texts: int, slots: int) -> None:
-        device = next(model.parameters()).device
+    def __init__(self, before: Any, texts: int, slots: int) -> None:
+        device = _tensors(before)[0].device
         self._ids, self._positions = torch.zeros(2, texts, 1, dtype=torch.int64, device=device)
         self._place = torch.zeros(1, dtype=torch.int64, device=device)
         self._mask = torch.zeros(texts, 1, 1, slots, dtype=torch.bool, device=device)
         layers: Any = [_Slots(layer, texts, slots, self._place) for layer in before.layers]
         self._cache: Any = Cache(layers=layers)
         self._length, self._is_masked = 0, True
-        self._is_recorded = device.type == "cuda"
-        self._half = _half_copies(model) if self._is_recorded else []
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}
 
     def begin(self, before: Any, mask: torch.Tensor) -> None:
-        """Take over prompts.
-
-        Args:
-            before: the model's cache of them.
-            mask: which tokens of the cache are theirs, [prompts, tokens].
-        """
+        """Take over prompts by the model's cache; of which `mask`, [prompts, tokens], is theirs."""
         samples, width = len(self._ids) // len(mask), mask.shape[1]
         each = mask.repeat_interleave(samples, dim=0)
         self._mask.zero_()[:, 0, 0, :width] = each
@@ -109,32 +98,28 @@ class DecodeStep:
         self._length = width
         for mine, prompts in zip(_tensors(self._cache), _tensors(before), strict=True):
             torch.unflatten(mine[:, :, :width], 0, (-1, samples)).copy_(prompts[:, None])
-            if self._is_recorded:
+            if mine.device.type == "cuda":
                 mine[:, :, width:] = 0  # what is masked must be finite
-        if self._half:
-            torch._foreach_copy_([c for _, c in self._half], [x.weight for x, _ in self._half])
-        if not self._is_recorded:  # attention without a mask rounds otherwise
+        if mask.device.type != "cuda":  # attention without a mask rounds otherwise
             self._is_masked = not bool(mask.all())
 
     def scores(self, model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
         """Logits after one more token of each text, float32 [texts, vocabulary].
 
-        The next call overwrites them.
-
-        Args:
-            model: of the texts.
-            ids: the tokens, int64 [texts, 1].
+        The next call overwrites them. `model` is that of the texts, and `ids`, int64 [texts, 1].
         """
         self._ids.copy_(ids)
         self._length += 1
-        if not self._is_recorded:
+        if ids.device.type != "cuda":
             return self._compute(model, self._length)
         seen = SLOTS
         while seen < self._length:
             seen *= 2
         seen = min(seen, self._mask.shape[-1])
         if seen not in self._graphs:
-            with self._fixed_weights():
+            kind, dtype = ids.device.type, torch.get_autocast_dtype(ids.device.type)
+            # what autocast keeps of converted weights would be gone when the graph reads it
+            with torch.autocast(kind, dtype, torch.is_autocast_enabled(kind), cache_enabled=False):
                 self._graphs[seen] = self._record(model, seen)
         graph, scores = self._graphs[seen]
         graph.replay()
@@ -159,36 +144,20 @@ class DecodeStep:
         return scores
 
     def _record(self, model: nn.Module, seen: int) -> tuple[torch.cuda.CUDAGraph, torch.Tensor]:
-        """A graph of `_compute`, after a first run whose effects are undone."""
-        changed = (self._mask, self._place, self._positions)
-        before = [tensor.clone() for tensor in changed]
+        """A graph of `_compute`, after a first run, which is undone but for what comes again."""
         now, aside = torch.cuda.current_stream(), torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(now)
         with torch.cuda.stream(aside), _NoWaits():  # type: ignore[no-untyped-call]
             self._compute(model, seen)
         now.wait_stream(aside)
-        for tensor, old in zip(changed, before, strict=True):
-            tensor.copy_(old)
+        self._place -= 1
+        self._positions -= 1
         graph = torch.cuda.CUDAGraph()
         pool = next((other.pool() for other, _ in self._graphs.values()), None)
         # other threads go on meanwhile, such as those that write checkpoints
         with torch.cuda.graph(graph, pool=pool, capture_error_mode="thread_local"):
             scores = self._compute(model, seen)
         return graph, scores
-
-    @contextmanager
-    def _fixed_weights(self) -> Iterator[None]:
-        """In this block, layers have their copies, and autocast keeps nothing that it converts."""
-        enabled, dtype = torch.is_autocast_enabled("cuda"), torch.get_autocast_dtype("cuda")
-        before = [layer.weight for layer, _ in self._half]
-        for layer, copy in self._half:
-            layer._parameters["weight"] = copy
-        try:
-            with torch.autocast("cuda", dtype=dtype, enabled=enabled, cache_enabled=False):
-                yield
-        finally:
-            for (layer, _), weight in zip(self._half, before, strict=True):
-                layer._parameters["weight"] = weight
 
 
 class _Slots(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -212,20 +181,10 @@ class _Slots(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def update(self, key_states: Any, value_states: Any, *_: Any, **__: Any) -> Any:
         """Write those of the next token of each text; returns those that are read."""
-        keys: Any = self.keys
-        values: Any = self.values
-        keys.index_copy_(2, self._place, key_states.to(keys.dtype))
-        values.index_copy_(2, self._place, value_states.to(values.dtype))
-        return keys[:, :, : self.seen], values[:, :, : self.seen]
-
-
-def _half_copies(model: nn.Module) -> list[tuple[Any, torch.Tensor]]:
-    """Linear layers, and copies of their weights in autocast's dtype: its own do not stay."""
-    layers = [layer for layer in model.modules() if type(layer) is nn.Linear]
-    size = sum(layer.weight.numel() for layer in layers)
-    if not torch.is_autocast_enabled("cuda") or 2 * size > LARGEST_COPY:
-        return []
-    return [(layer, layer.weight.to(_dtype(layer.weight))) for layer in layers]
+        both: Any = (self.keys, key_states), (self.values, value_states)
+        for mine, new in both:
+            mine.index_copy_(2, self._place, new.to(mine.dtype))
+        return tuple(mine[:, :, : self.seen] for mine, _ in both)
 
 
 class _NoWaits(TorchDispatchMode):  # type: ignore[no-untyped-call]

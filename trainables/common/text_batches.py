@@ -24,10 +24,7 @@ class Reading(Enum):
 class TextBatch:
     """Texts that a model reads together, and what it keeps of them.
 
-    Attributes:
-        texts: their numbers.
-        ids: tokens that are not read yet, [texts, tokens]; at first, of prompts.
-        reading: how they are read; `STEPS` becomes `PADDED` where it cannot be done.
+    `reading` is how they are read: `STEPS` becomes `PADDED` where it cannot be done.
     """
 
     def __init__(
@@ -77,7 +74,12 @@ class TextBatch:
     def _for_each_text(self, logits: torch.Tensor) -> torch.Tensor:
         samples = len(self.texts) // len(logits)
         if self.reading is Reading.STEPS:
-            if self._begin_steps():
+            (cache,) = self._cache.values()
+            slots = self._mask.shape[1] + self._most
+            self._step = step_of(self._model, cache, len(self.texts), slots)
+            if self._step is not None:
+                self._step.begin(cache, self._mask)
+                self._cache = {}
                 return logits.repeat_interleave(samples, dim=0)
             self.reading = Reading.PADDED
         if samples == 1:
@@ -87,16 +89,6 @@ class TextBatch:
             cache.reorder_cache(index)
         self.ids, self._mask = self.ids[index], self._mask[index]
         return logits[index]
-
-    def _begin_steps(self) -> bool:
-        """Whether a step takes over the prompts."""
-        (cache,) = self._cache.values()
-        slots = self._mask.shape[1] + self._most
-        self._step = step_of(self._model, cache, len(self.texts), slots)
-        if self._step is not None:
-            self._step.begin(cache, self._mask)
-            self._cache = {}
-        return self._step is not None
 
 
 _CACHES = ("past_key_values", "cache_params")
