@@ -89,7 +89,7 @@ class DecodeStep:
         self._graphs: dict[int, tuple[torch.cuda.CUDAGraph, torch.Tensor]] = {}
 
     def begin(self, before: Any, mask: torch.Tensor) -> None:
-        """Take over prompts by the model's cache; of which `mask`, [prompts, tokens], is theirs."""
+        """Take over prompts by the model's cache, of which `mask`, [prompts, tokens], is theirs."""
         samples, width = len(self._ids) // len(mask), mask.shape[1]
         each = mask.repeat_interleave(samples, dim=0)
         self._mask.zero_()[:, 0, 0, :width] = each
