@@ -95,14 +95,14 @@ class Answers:
         self, found: Completions, rewards: dict[str, list[float]], samples: int
     ) -> Iterator[dict[str, float]]:
         weights = {name: reward.weight for name, reward in self.config.rewards.items()}
-        entropies = (found.entropies * found.counted).sum(dim=1) / found.lengths
+        entropies = ((found.entropies * found.counted).sum(dim=1) / found.lengths).tolist()
         for i in range(0, len(entropies), samples):
             solved = [value >= 1 for value in rewards[self.config.solves][i : i + samples]]
             yield {
                 "pass_at_1": float(solved[0]),
                 "pass_at_k": float(any(solved[1:])),
                 "eval_reward": sum(w * rewards[name][i] for name, w in weights.items()),
-                "eval_entropy": float(entropies[i]),
+                "eval_entropy": entropies[i],
             }
 
     def _write(

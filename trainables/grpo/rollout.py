@@ -105,6 +105,5 @@ def sample(
     is_end = torch.isin(ids, torch.tensor(sorted(ends), device=device))
     ended = is_end.any(dim=1)
     lengths = torch.where(ended, is_end.int().argmax(dim=1) + 1, ids.shape[1])
-    return Completions(
-        ids, lengths, ended, torch.stack(log_probs, dim=1), torch.stack(entropies, dim=1)
-    )
+    parts = (torch.stack(part[: ids.shape[1]], dim=1) for part in (log_probs, entropies))
+    return Completions(ids, lengths, ended, *parts)

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     import torch
 
 _spot: bool | None = None
+_GENERATION = "2"
+"""Of generation on a GPU, whose log-probabilities a change may round otherwise."""
 _LIBRARIES = ("tune-platform", "ray", "torch", "numpy", "transformers", "scikit-learn")
 
 
@@ -108,8 +110,8 @@ def driver_version(file: Path = Path("/proc/driver/nvidia/version")) -> str:
 
 @cache
 def library_versions() -> tuple[tuple[str, str], ...]:
-    """(name, version) of Python and of the installed libraries that affect results."""
-    found = [("python", platform.python_version())]
+    """(name, version) of Python, `generation`, and the libraries that affect results."""
+    found = [("python", platform.python_version()), ("generation", _GENERATION)]
     for name in _LIBRARIES:
         try:
             found.append((name, version(name)))

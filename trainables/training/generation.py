@@ -11,9 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainables.common.text_batches import Reading, text_batches
+from trainables.common.text_batches import Reading, TextBatch, text_batches
 
 log = logging.getLogger(__name__)
+
+BETWEEN_LOOKS = 16
+"""Tokens of each text after which a GPU is asked whether all have ended, which is waited for."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +45,7 @@ def generate(
     ends: frozenset[int],
     most: int,
     sampling: Sampling = GREEDY,
-    on_tokens: Callable[[list[int]], None] = lambda tokens: None,
+    on_tokens: Callable[[list[int]], None] | None = None,
 ) -> list[list[int]]:
     """Continue prompts together.
 
@@ -62,10 +65,12 @@ def generate(
 
     def choose(logits: torch.Tensor) -> torch.Tensor:
         chosen = _choose(logits, sampling, generator)
-        on_tokens(chosen.tolist())
+        if on_tokens is not None:
+            on_tokens(chosen.tolist())
         return chosen
 
-    added = decode(model, prompts, ends, most, choose)
+    looks = None if on_tokens is None else 1
+    added = decode(model, prompts, ends, most, choose, looks=looks)
     return [_until(tokens, ends) for tokens in added.tolist()]
 
 
@@ -77,44 +82,50 @@ def decode(
     most: int,
     choose: Callable[[torch.Tensor], torch.Tensor],
     samples: int = 1,
+    looks: int | None = None,
 ) -> torch.Tensor:
     """Continue prompts together until each has ended, as of `generate`.
 
     Args:
         choose: returns the next token of each text, int64 [texts], by the logits, float32
-            [texts, vocabulary].
+            [texts, vocabulary]; also for some tokens behind the last end, if `looks` is not 1.
         samples: texts of each prompt, one behind the other; the prompt is computed once.
+        looks: tokens of each text after which it is asked whether all have ended; None: 1, and
+            `BETWEEN_LOOKS` on a GPU.
 
     Returns:
         int64 [prompts * samples, tokens]; what follows a text's first end has no meaning.
     """
-    return _continued(model, prompts, ends, most, choose, samples, _reading_of(model))
+    batches = text_batches(model, prompts, samples, _reading_of(model), most)
+    return _continued(batches, ends, most, choose, looks)
 
 
 def _continued(
-    model: nn.Module,
-    prompts: Sequence[Sequence[int]],
+    batches: list[TextBatch],
     ends: frozenset[int],
     most: int,
     choose: Callable[[torch.Tensor], torch.Tensor],
-    samples: int,
-    reading: Reading,
+    looks: int | None = None,
 ) -> torch.Tensor:
-    batches = text_batches(model, prompts, samples, reading)
     places = [place for batch in batches for place in batch.texts]
     order = torch.tensor(places).argsort().to(batches[0].ids.device)
+    own = [torch.tensor(batch.texts, device=order.device) for batch in batches]
     stops = torch.tensor(sorted(ends), dtype=torch.int64, device=order.device)
+    if looks is None:
+        looks = BETWEEN_LOOKS if order.device.type == "cuda" else 1
     added: list[torch.Tensor] = []
     done = torch.zeros(len(order), dtype=torch.bool, device=order.device)
-    for _ in range(most):
+    for number in range(1, most + 1):
         ids = choose(torch.cat([batch.scores() for batch in batches])[order])
         added.append(ids)
         done |= torch.isin(ids, stops)
-        if done.all():
+        if number == most or (number % looks == 0 and done.all()):
             break
-        for batch in batches:
-            batch.append(ids[batch.texts])
-    return torch.stack(added, dim=1)
+        for batch, texts in zip(batches, own, strict=True):
+            batch.append(ids[texts])
+    found = torch.stack(added, dim=1)
+    going = torch.isin(found, stops).cummax(dim=1).values.logical_not().any(dim=0)
+    return found[:, : 1 + int(going.sum())]
 
 
 def _reading_of(model: nn.Module) -> Reading:
@@ -122,14 +133,17 @@ def _reading_of(model: nn.Module) -> Reading:
     hf: Any = model
     if not hasattr(model, "text_reading"):
         with torch.autocast(next(model.parameters()).device.type, enabled=False):
-            tried = (form for form in _ROUNDINGS if _is_right(hf, form))
-            hf.text_reading = next(tried, Reading.WHOLE)
+            tried = (form for form in (Reading.PADDED, Reading.CACHED) if _is_right(hf, form))
+            found = next(tried, Reading.WHOLE)
+            if found is Reading.PADDED and _is_right(hf, Reading.STEPS):
+                found = Reading.STEPS  # some batches cannot be, and are padded
+            hf.text_reading = found
         log.debug("%s reads texts that go on: %s", hf.config.model_type, hf.text_reading.value)
-    found: Reading = hf.text_reading
-    return found
+    reading: Reading = hf.text_reading
+    return reading
 
 
-_ROUNDINGS = {Reading.PADDED: 1, Reading.CACHED: 8}
+_ROUNDINGS = {Reading.STEPS: 1, Reading.PADDED: 1, Reading.CACHED: 8}
 """Relative differences that are due to rounding, in square roots of a dtype's precision: recurrent
 layers compute one token in another way than many."""
 
@@ -148,7 +162,10 @@ def _is_right(hf: Any, reading: Reading) -> bool:
         return forced[len(seen) - 1]
 
     try:
-        _continued(hf, prompts, frozenset(), len(forced), choose, 2, reading)
+        batches = text_batches(hf, prompts, 2, reading, len(forced))
+        _continued(batches, frozenset(), len(forced), choose)
+        if any(batch.reading is not reading for batch in batches):
+            return False
     except Exception as e:  # noqa: BLE001 - each model has its own for what it does not take
         log.debug("%s: %s: %s", hf.config.model_type, reading.value, e)
         return False

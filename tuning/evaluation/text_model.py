@@ -68,7 +68,7 @@ class TextModel:
         prompts: list[list[int]],
         most: int,
         sampling: Any,
-        on_text: Callable[[str], None] = lambda text: None,
+        on_text: Callable[[str], None] | None = None,
     ) -> Iterator[str]:
         """Continue prompts, some at once.
 
@@ -76,15 +76,16 @@ class TextModel:
             prompts: token ids, of `encode`.
             most: largest number of tokens to add to each.
             sampling: how tokens are chosen, `trainables.training.generation.Sampling`.
-            on_text: called with each piece of the first prompt's text as soon as it is complete.
+            on_text: called with each piece of the first prompt's text as soon as it is complete,
+                which waits for the device at each token.
         """
         from trainables.training.generation import generate
 
         for start in range(0, len(prompts), AT_ONCE):
             part = prompts[start : start + AT_ONCE]
             room = min(most, self.positions - max(map(len, part)))
-            stream = _Stream(self, on_text)
-            for tokens in generate(self.model, part, self.ends, room, sampling, stream.add):
+            add = _Stream(self, on_text).add if on_text is not None else None
+            for tokens in generate(self.model, part, self.ends, room, sampling, add):
                 yield self.decode(tokens)
 
     def decode(self, tokens: list[int]) -> str:
