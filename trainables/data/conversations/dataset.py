@@ -14,8 +14,11 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import pickle
 import sys
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -38,7 +41,7 @@ from trainables.data.conversations.chat import (
     open_chat,
 )
 from trainables.data.conversations.config import RowsConfig
-from trainables.data.conversations.packing import best_fit
+from trainables.data.conversations.packing import Flags, TokenStream
 from trainables.data.conversations.rows import Conversation
 from trainables.data.corpora.generated import (
     GENERATED,
@@ -57,7 +60,7 @@ SHAPES = 8
 """Lengths to which compiled batches of separate conversations are cut: each is compiled."""
 VERSION = 2
 """Version of the packing; raise it with any change of code that changes the arrays."""
-Flags = npt.NDArray[np.bool_]
+_NUMBERS = {split: number for number, split in enumerate(Split)}
 log = logging.getLogger(__name__)
 Talk = tuple[Conversation, Rendered]
 
@@ -202,28 +205,33 @@ class _RowBuild:
     def run(self, folder: Path, encoder: Encoder | None) -> None:
         """Write all into a folder."""
         data, config, size = self.data, self.config, self.data.answers_of_row
-        bad, most = BadRows(data.on_bad_data), data.max_rows and size * data.max_rows
-        talks = list(itertools.islice(bad.leave_out(self._talks(), size), most))
-        unread = sorted({name for talk, _ in talks for name in talk.unread})
+        bad, packed = BadRows(data.on_bad_data), config.packing == "documents"
+        most, named = data.max_rows and size * data.max_rows, data.splits == "file_names"
+        read = itertools.islice(bad.leave_out(self._talks(), size), most)
+        talks = _TalkFile(folder / "talks", read, named=named)
+        unread = sorted(talks.unread)
         if unread and data.source == "files":
             log.warning("data: columns that are not read: %s", ", ".join(unread))
-        parts = _by_split(talks, named=data.splits == "file_names")
         if encoder is None:
-            texts = (rendered.text.replace(END, "") for _, rendered in parts[Split.TRAIN])
+            train = talks.read(Split.TRAIN)
+            texts = (rendered.text.replace(END, "") for _, rendered in train)
             encoder = train_bpe(texts, config.vocab_size)
             encoder.tokenizer.save(str(folder / "tokenizer.json"))
         counts = {}
-        for split, part in parts.items():
-            rows = list(bad.leave_out(encode(part, encoder, config.sequence_length + 1), size))
-            if not rows:
-                raise UserError(f"data: no row of the {split} split can be used; give more rows")
-            packed = config.packing == "documents" and split is Split.TRAIN
-            tokens = [tokens for _, tokens in rows]
-            counts[split.value] = _write(
-                folder, split, tokens, config.sequence_length, encoder, packed=packed
+        for split in Split:
+            wanted = split is not Split.TRAIN or "train_questions" in self.settings
+            questions = open(folder / f"{split}.questions.jsonl", "w") if wanted else nullcontext()
+            stream = TokenStream(folder, split, encoder)
+            rows = encode(talks.read(split), encoder, config.sequence_length + 1, prompts=wanted)
+            with questions as lines:
+                for talk, tokens in bad.leave_out(rows, size):
+                    stream.add(tokens.ids, tokens.counted)
+                    if lines is not None:
+                        lines.write(json.dumps(_question(talk, tokens)) + "\n")
+            counts[split.value] = stream.pack(
+                config.sequence_length, packed=packed and split is Split.TRAIN
             )
-            if split is not Split.TRAIN or "train_questions" in self.settings:
-                _write_questions(folder / f"{split}.questions.jsonl", rows)
+        talks.file.unlink()
         bad.log()
         meta = {"vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
         meta = {**self.settings, **meta, "skipped": bad.problems}
@@ -241,48 +249,36 @@ class _RowBuild:
                     yield replace(row, unit=unit or row.unit), rendered
 
 
-def _by_split(talks: list[Talk], *, named: bool) -> dict[Split, list[Talk]]:
-    """The conversations of each split, which their units name, or else decide by a digest."""
-    units = [talk.unit for talk, _ in talks]
-    if not named:
-        units = [text_digest(unit) for unit in units]
-    splits = assign_splits(units)
-    return {
-        split: [t for t, unit in zip(talks, units, strict=True) if splits[unit] is split]
-        for split in Split
-    }
+class _TalkFile:
+    """Rendered conversations in a file, of which there may be more than memory takes.
+
+    Attributes:
+        file: of them.
+        unread: columns that are not read.
+    """
+
+    def __init__(self, file: Path, talks: Iterable[Talk], *, named: bool) -> None:
+        """Write conversations, whose units name their splits, or else decide by a digest."""
+        self.file, self.unread = file, set[str]()
+        self._places, units = array("q"), list[str]()
+        with open(file, "wb") as rows:
+            for talk in talks:
+                self._places.append(rows.tell())
+                # as many digits decide as the split of a digest needs, and more
+                units.append(talk[0].unit if named else text_digest(talk[0].unit)[:16])
+                self.unread |= talk[0].unread
+                pickle.dump(talk, rows, pickle.HIGHEST_PROTOCOL)
+        splits = assign_splits(units)
+        self._splits = np.array([_NUMBERS[splits[unit]] for unit in units], np.int8)
+
+    def read(self, split: Split) -> Iterator[Talk]:
+        """The conversations of a split, in order."""
+        with open(self.file, "rb") as file:
+            for row in np.flatnonzero(self._splits == _NUMBERS[split]):
+                file.seek(self._places[row])
+                yield pickle.load(file)
 
 
-def _write(
-    folder: Path, split: Split, rows: list[Tokens], length: int, encoder: Encoder, *, packed: bool
-) -> int:
-    """Write the arrays of a split; returns the number of its sequences."""
-    sizes = [len(row.ids) for row in rows]
-    bins = best_fit(sizes, length + 1) if packed else [[i] for i in range(len(rows))]
-    shape = len(bins), length + 1
-    ids, counted = np.full(shape, encoder.end, encoder.dtype), np.zeros(shape, np.bool_)
-    positions = np.zeros(shape, np.int32)
-    lengths = np.array([sum(sizes[i] for i in items) for items in bins], dtype=np.int64)
-    for row, items in enumerate(bins):
-        begin = 0
-        for item in items:
-            part = slice(begin, begin + sizes[item])
-            ids[row, part], positions[row, part] = rows[item].ids, np.arange(sizes[item])
-            counted[row, part] = rows[item].counted
-            counted[row, begin] = False  # nothing comes before it
-            begin += sizes[item]
-        positions[row, begin:] = np.arange(length + 1 - begin)
-    np.save(folder / f"{split}.npy", ids)
-    np.save(folder / f"{split}.counted.npy", counted[:, 1:])
-    np.save(folder / f"{split}.lengths.npy", lengths)
-    if packed:
-        np.save(folder / f"{split}.positions.npy", positions[:, :-1])
-    return len(bins)
-
-
-def _write_questions(file: Path, rows: list[tuple[Conversation, Tokens]]) -> None:
-    with open(file, "w") as lines:
-        for talk, tokens in rows:
-            asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
-            line = {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}
-            lines.write(json.dumps(line) + "\n")
+def _question(talk: Conversation, tokens: Tokens) -> dict[str, Any]:
+    asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
+    return {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}

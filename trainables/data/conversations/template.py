@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from trainables.data.bad_rows import first_line
@@ -47,7 +48,7 @@ class Template:
         for form in _forms(messages):
             template = cls(tokenizer, source, form, tools)
             try:
-                text = template.render(form)
+                text = template.text
             except TemplateError as e:
                 error = e
                 continue
@@ -67,9 +68,21 @@ class Template:
         except Exception as e:  # a template is a program
             raise TemplateError(f"the chat template cannot render it ({first_line(e)})") from e
 
+    @cached_property
+    def text(self) -> str:
+        """The conversation as text."""
+        return self.render(self.messages)
+
     def prompt(self, count: int) -> str:
         """What the model is given to write the message behind the first `count` ones."""
-        return self.render(self.messages[:count], prompt=True) if count else ""
+        if count not in self._prompts:
+            found = self.render(self.messages[:count], prompt=True) if count else ""
+            self._prompts[count] = found
+        return self._prompts[count]
+
+    @cached_property
+    def _prompts(self) -> dict[int, str]:
+        return {}
 
 
 def without_weights(messages: Sequence[Message]) -> list[Message]:
