@@ -143,7 +143,7 @@ def _count_answers(rendered: Rendered, tokens: Any, encoder: Encoder) -> tuple[R
 
     A last answer without a token that ends it gets the end of a text.
     """
-    ids, counted = tokens.ids, _mask_answers(tokens.offsets, rendered.answers)
+    ids, counted = tokens.ids, _mask_answers(tokens, rendered.answers)
     ends = {encoder.end, encoder.tokenizer.token_to_id(rendered.end or "")}
     last = len(ids) - int(np.argmin(counted[::-1])) if not counted.all() else 0
     is_answer = rendered.answers[-1:] and rendered.answers[-1][1] == len(rendered.text)
@@ -152,12 +152,20 @@ def _count_answers(rendered: Rendered, tokens: Any, encoder: Encoder) -> tuple[R
     return np.array(ids, dtype=np.int64), counted
 
 
-def _mask_answers(offsets: list[Span], answers: list[Span]) -> Flags:
-    """Whether each token lies in an answer, also in part; offsets are of characters."""
-    places = np.array(offsets, dtype=np.int64).reshape(-1, 2)
-    counted = np.zeros(len(places), dtype=np.bool_)
+def _mask_answers(tokens: Any, answers: list[Span]) -> Flags:
+    """Whether each token lies in an answer, also in part."""
+    counted = np.zeros(len(tokens), dtype=np.bool_)
     for begin, end in answers:
-        inside = np.flatnonzero((places[:, 1] > begin) & (places[:, 0] < end))
-        if len(inside):
-            counted[inside[0] : inside[-1] + 1] = True
+        first, last = tokens.char_to_token(begin), tokens.char_to_token(end)
+        if first is None or (last is None and end < tokens.offsets[-1][1]):  # it is of no token
+            places = np.array(tokens.offsets, dtype=np.int64).reshape(-1, 2)
+            inside = np.flatnonzero((places[:, 1] > begin) & (places[:, 0] < end))
+            first, last = (inside[0], inside[-1]) if len(inside) else (0, -1)
+        else:
+            last = len(tokens) - 1 if last is None else last
+            while tokens.token_to_chars(last)[0] >= end:
+                last -= 1
+            while last + 1 < len(tokens) and tokens.token_to_chars(last + 1)[0] < end:
+                last += 1
+        counted[first : last + 1] = True
     return counted
