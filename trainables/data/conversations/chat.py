@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from tokenizers import Tokenizer, models
 
 from trainables.client import Rows
 from trainables.common.text_ends import turn_end
 from trainables.data.bad_rows import BadRow
 from trainables.data.conversations.answer_spans import Span, answer_spans
-from trainables.data.conversations.packing import Flags
 from trainables.data.conversations.rows import Conversation, Message, no_room
 from trainables.data.conversations.template import Template, TemplateError
-from trainables.data.tokenizer import END, ENCODE_AT_ONCE, Encoder, load_pretrained
+from trainables.data.tokenizer import ENCODE_AT_ONCE, END, Encoder, load_pretrained
 
 TEMPLATE = (
     "{% for message in messages %}"
@@ -27,6 +27,8 @@ TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
 )
 """Of tokenizers that have none: each message behind a line with its role."""
+
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

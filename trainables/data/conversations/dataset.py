@@ -14,15 +14,14 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import pickle
+import os
 import sys
 from array import array
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -35,13 +34,14 @@ from trainables.common.data_sampler import to_device
 from trainables.data.bad_rows import BadRow, BadRows
 from trainables.data.conversations.chat import (
     Chat,
+    Flags,
     Rendered,
     Tokens,
     encode,
     open_chat,
 )
 from trainables.data.conversations.config import RowsConfig
-from trainables.data.conversations.packing import Flags, TokenStream
+from trainables.data.conversations.packing import write_sequences
 from trainables.data.conversations.rows import Conversation
 from trainables.data.corpora.generated import (
     GENERATED,
@@ -205,32 +205,34 @@ class _RowBuild:
     def run(self, folder: Path, encoder: Encoder | None) -> None:
         """Write all into a folder."""
         data, config, size = self.data, self.config, self.data.answers_of_row
-        bad, packed = BadRows(data.on_bad_data), config.packing == "documents"
-        most, named = data.max_rows and size * data.max_rows, data.splits == "file_names"
+        bad, most = BadRows(data.on_bad_data), data.max_rows and size * data.max_rows
         read = itertools.islice(bad.leave_out(self._talks(), size), most)
-        talks = _TalkFile(folder / "talks", read, named=named)
-        unread = sorted(talks.unread)
-        if unread and data.source == "files":
-            log.warning("data: columns that are not read: %s", ", ".join(unread))
+        talks = _TalkFile(folder / "talks", read, named=data.splits == "file_names")
+        if talks.unread and data.source == "files":
+            names = ", ".join(sorted(talks.unread))
+            log.warning("data: columns that are not read: %s", names)
         if encoder is None:
             train = talks.read(Split.TRAIN)
             texts = (rendered.text.replace(END, "") for _, rendered in train)
             encoder = train_bpe(texts, config.vocab_size)
             encoder.tokenizer.save(str(folder / "tokenizer.json"))
-        counts = {}
+        length, counts = config.sequence_length, {}
         for split in Split:
-            wanted = split is not Split.TRAIN or "train_questions" in self.settings
-            questions = open(folder / f"{split}.questions.jsonl", "w") if wanted else nullcontext()
-            stream = TokenStream(folder, split, encoder)
-            rows = encode(talks.read(split), encoder, config.sequence_length + 1, prompts=wanted)
-            with questions as lines:
-                for talk, tokens in bad.leave_out(rows, size):
-                    stream.add(tokens.ids, tokens.counted)
-                    if lines is not None:
-                        lines.write(json.dumps(_question(talk, tokens)) + "\n")
-            counts[split.value] = stream.pack(
-                config.sequence_length, packed=packed and split is Split.TRAIN
+            packed = config.packing == "documents" and split is Split.TRAIN
+            asked = split is not Split.TRAIN or "train_questions" in self.settings
+            rows = bad.leave_out(
+                encode(talks.read(split), encoder, length + 1, prompts=asked), size
             )
+            with open(folder / f"{split}.questions.jsonl" if asked else os.devnull, "w") as lines:
+                counts[split.value] = write_sequences(
+                    f"{folder / split}",
+                    _with_questions(rows, lines),
+                    length,
+                    encoder,
+                    packed=packed,
+                )
+            if not counts[split.value]:
+                raise UserError(f"data: no row of the {split} split can be used; give more rows")
         talks.file.unlink()
         bad.log()
         meta = {"vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
@@ -267,7 +269,8 @@ class _TalkFile:
                 # as many digits decide as the split of a digest needs, and more
                 units.append(talk[0].unit if named else text_digest(talk[0].unit)[:16])
                 self.unread |= talk[0].unread
-                pickle.dump(talk, rows, pickle.HIGHEST_PROTOCOL)
+                told = {**vars(talk[0]), "unread": None}, vars(talk[1])
+                rows.write(json.dumps(told, default=str).encode() + b"\n")
         splits = assign_splits(units)
         self._splits = np.array([_NUMBERS[splits[unit]] for unit in units], np.int8)
 
@@ -276,9 +279,16 @@ class _TalkFile:
         with open(self.file, "rb") as file:
             for row in np.flatnonzero(self._splits == _NUMBERS[split]):
                 file.seek(self._places[row])
-                yield pickle.load(file)
+                talk, rendered = json.loads(file.readline())
+                yield Conversation(**talk), Rendered(**rendered)
 
 
-def _question(talk: Conversation, tokens: Tokens) -> dict[str, Any]:
-    asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
-    return {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}
+def _with_questions(
+    rows: Iterable[tuple[Conversation, Tokens]], lines: IO[str]
+) -> Iterator[Tokens]:
+    """The tokens of conversations, whose questions are written into a file."""
+    for talk, tokens in rows:
+        asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
+        line = {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}
+        lines.write(json.dumps(line) + "\n")
+        yield tokens
