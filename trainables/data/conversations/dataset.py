@@ -56,7 +56,7 @@ from trainables.data.text.config import key_settings
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import END, Encoder, TokenSettings, describe, open_encoder, train_bpe
 
-SHAPES = 8
+SHAPES = 4
 """Lengths to which compiled batches of separate conversations are cut: each is compiled."""
 VERSION = 2
 """Version of the packing; raise it with any change of code that changes the arrays."""
