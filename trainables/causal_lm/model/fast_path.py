@@ -140,11 +140,10 @@ def _causal_attention(
     if (bounds := others.get("cu_seq_lens_q")) is not None:
         from torch.nn.attention.varlen import varlen_attn
 
-        flat = [each.transpose(1, 2).flatten(0, 1) for each in (query, key, value)]
-        grouped = {} if query.shape[1] == key.shape[1] else {"enable_gqa": True}
-        most: int = others["max_length_q"]
-        found = varlen_attn(
-            *flat, bounds, bounds, most, most, scale=scaling, window_size=(-1, 0), **grouped
+        q, k, v = (each.transpose(1, 2).flatten(0, 1) for each in (query, key, value))
+        most, window = others["max_length_q"], (-1, 0)
+        found: Any = varlen_attn(
+            q, k, v, bounds, bounds, most, most, scale=scaling, window_size=window, enable_gqa=True
         )
-        return found.unflatten(0, (len(query), -1)), None  # type: ignore[union-attr]
+        return found.unflatten(0, (len(query), -1)), None
     return attention(query, key, value, attention_mask, dropout, scaling), None

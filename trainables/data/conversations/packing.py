@@ -68,7 +68,7 @@ def write_sequences(
     sizes = _write_tokens(files, conversations, encoder.dtype)
     if not sizes:
         return 0
-    flat = [np.memmap(f, t, "r") for f, t in zip(files, (encoder.dtype, np.bool_), strict=True)]
+    flat = np.memmap(files[0], encoder.dtype, "r"), np.memmap(files[1], np.bool_, "r")
     bins = best_fit(sizes, length + 1) if packed else [[i] for i in range(len(sizes))]
     lengths = np.array([sum(sizes[i] for i in items) for items in bins], dtype=np.int64)
     begins = np.cumsum(sizes) - sizes
