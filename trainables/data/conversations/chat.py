@@ -27,7 +27,6 @@ TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
 )
 """Of tokenizers that have none: each message behind a line with its role."""
-
 Flags = npt.NDArray[np.bool_]
 
 
@@ -115,10 +114,8 @@ def encode(
     *,
     prompts: bool = True,
 ) -> Iterator[tuple[Conversation, Tokens] | BadRow]:
-    """Token ids of conversations; those of more than `most` tokens are bad rows.
-
-    Without `prompts`, those of the tokens are empty.
-    """
+    """Token ids of conversations, with `prompts` or none; those of more than `most` tokens are bad
+    rows."""
     for talk, tokens in _encode(talks, encoder, prompts=prompts):
         if len(tokens.ids) > most:
             yield BadRow(f"{talk.place}: {no_room(str(len(tokens.ids)), most)}")
@@ -132,9 +129,8 @@ def _encode(
     """A text is encoded at once, as `transformers` does: its parts alone have other tokens."""
     left, backend = iter(talks), encoder.tokenizer
     while batch := list(itertools.islice(left, ENCODE_AT_ONCE)):
-        texts = [rendered.text for _, rendered in batch]
         asked = [rendered.prompt if prompts else "" for _, rendered in batch]
-        found = backend.encode_batch(texts, add_special_tokens=False)
+        found = backend.encode_batch([r.text for _, r in batch], add_special_tokens=False)
         given = backend.encode_batch_fast(asked, add_special_tokens=False)
         for (talk, rendered), tokens, prompt in zip(batch, found, given, strict=True):
             yield talk, Tokens(*_count_answers(rendered, tokens, encoder), list(prompt.ids))
@@ -165,7 +161,7 @@ def _mask_answers(tokens: Any, answers: list[Span]) -> Flags:
             first, last = (inside[0], inside[-1]) if len(inside) else (0, -1)
         else:
             last = len(tokens) - 1 if last is None else last
-            while tokens.token_to_chars(last)[0] >= end:
+            while last >= first and tokens.token_to_chars(last)[0] >= end:
                 last -= 1
             while last + 1 < len(tokens) and tokens.token_to_chars(last + 1)[0] < end:
                 last += 1

@@ -60,7 +60,6 @@ SHAPES = 4
 """Lengths to which compiled batches of separate conversations are cut: each is compiled."""
 VERSION = 2
 """Version of the packing; raise it with any change of code that changes the arrays."""
-_NUMBERS = {split: number for number, split in enumerate(Split)}
 log = logging.getLogger(__name__)
 Talk = tuple[Conversation, Rendered]
 
@@ -209,28 +208,20 @@ class _RowBuild:
         read = itertools.islice(bad.leave_out(self._talks(), size), most)
         talks = _TalkFile(folder / "talks", read, named=data.splits == "file_names")
         if talks.unread and data.source == "files":
-            names = ", ".join(sorted(talks.unread))
-            log.warning("data: columns that are not read: %s", names)
+            log.warning("data: columns that are not read: %s", ", ".join(sorted(talks.unread)))
         if encoder is None:
-            train = talks.read(Split.TRAIN)
-            texts = (rendered.text.replace(END, "") for _, rendered in train)
+            texts = (rendered.text.replace(END, "") for _, rendered in talks.read(Split.TRAIN))
             encoder = train_bpe(texts, config.vocab_size)
             encoder.tokenizer.save(str(folder / "tokenizer.json"))
         length, counts = config.sequence_length, {}
         for split in Split:
             packed = config.packing == "documents" and split is Split.TRAIN
             asked = split is not Split.TRAIN or "train_questions" in self.settings
-            rows = bad.leave_out(
-                encode(talks.read(split), encoder, length + 1, prompts=asked), size
-            )
+            rows = encode(talks.read(split), encoder, length + 1, prompts=asked)
             with open(folder / f"{split}.questions.jsonl" if asked else os.devnull, "w") as lines:
-                counts[split.value] = write_sequences(
-                    f"{folder / split}",
-                    _with_questions(rows, lines),
-                    length,
-                    encoder,
-                    packed=packed,
-                )
+                tokens = _with_questions(bad.leave_out(rows, size), lines)
+                stem = f"{folder / split}"
+                counts[split.value] = write_sequences(stem, tokens, length, encoder, packed=packed)
             if not counts[split.value]:
                 raise UserError(f"data: no row of the {split} split can be used; give more rows")
         talks.file.unlink()
@@ -266,21 +257,22 @@ class _TalkFile:
         with open(file, "wb") as rows:
             for talk in talks:
                 self._places.append(rows.tell())
-                # as many digits decide as the split of a digest needs, and more
+                # more digits than a split is decided by
                 units.append(talk[0].unit if named else text_digest(talk[0].unit)[:16])
                 self.unread |= talk[0].unread
                 told = {**vars(talk[0]), "unread": None}, vars(talk[1])
-                rows.write(json.dumps(told, default=str).encode() + b"\n")
+                rows.write(json.dumps(told, default=str).encode() + b"\n")  # it is rendered
         splits = assign_splits(units)
-        self._splits = np.array([_NUMBERS[splits[unit]] for unit in units], np.int8)
+        self._splits = [splits[unit] for unit in units]
 
     def read(self, split: Split) -> Iterator[Talk]:
         """The conversations of a split, in order."""
         with open(self.file, "rb") as file:
-            for row in np.flatnonzero(self._splits == _NUMBERS[split]):
-                file.seek(self._places[row])
-                talk, rendered = json.loads(file.readline())
-                yield Conversation(**talk), Rendered(**rendered)
+            for place, found in zip(self._places, self._splits, strict=True):
+                if found is split:
+                    file.seek(place)
+                    talk, rendered = json.loads(file.readline())
+                    yield Conversation(**talk), Rendered(**rendered)
 
 
 def _with_questions(

@@ -31,9 +31,8 @@ def best_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
     bins: list[list[int]] = []
     with_room: list[list[int]] = [[] for _ in range(capacity + 1)]  # heaps of bins, by room
     rooms: list[int] = []  # those that some bin has, ascending
-    sizes = np.asarray(lengths)
-    for item in map(int, np.argsort(-sizes, kind="stable")):
-        size = int(sizes[item])
+    for item in np.argsort(-np.asarray(lengths), kind="stable").tolist():
+        size = lengths[item]
         place = bisect_left(rooms, size)
         if place == len(rooms):
             room, number = capacity, len(bins)

@@ -6,7 +6,7 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,7 @@ class Template:
     source: str
     messages: list[Message]
     tools: list[dict[str, Any]] | None
+    _prompts: dict[int, str] = field(default_factory=dict, init=False, compare=False)
 
     @classmethod
     def of(
@@ -75,14 +76,9 @@ class Template:
 
     def prompt(self, count: int) -> str:
         """What the model is given to write the message behind the first `count` ones."""
-        if count not in self._prompts:
-            found = self.render(self.messages[:count], prompt=True) if count else ""
-            self._prompts[count] = found
-        return self._prompts[count]
-
-    @cached_property
-    def _prompts(self) -> dict[int, str]:
-        return {}
+        if count and count not in self._prompts:
+            self._prompts[count] = self.render(self.messages[:count], prompt=True)
+        return self._prompts.get(count, "")
 
 
 def without_weights(messages: Sequence[Message]) -> list[Message]:
