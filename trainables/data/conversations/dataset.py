@@ -219,7 +219,7 @@ class _RowBuild:
             asked = split is not Split.TRAIN or "train_questions" in self.settings
             rows = encode(talks.read(split), encoder, length + 1, prompts=asked)
             with open(folder / f"{split}.questions.jsonl" if asked else os.devnull, "w") as lines:
-                tokens = _with_questions(bad.leave_out(rows, size), lines)
+                tokens = _with_questions(bad.leave_out(rows, size), lines, wanted=asked)
                 stem = f"{folder / split}"
                 counts[split.value] = write_sequences(stem, tokens, length, encoder, packed=packed)
             if not counts[split.value]:
@@ -276,11 +276,12 @@ class _TalkFile:
 
 
 def _with_questions(
-    rows: Iterable[tuple[Conversation, Tokens]], lines: IO[str]
+    rows: Iterable[tuple[Conversation, Tokens]], lines: IO[str], *, wanted: bool
 ) -> Iterator[Tokens]:
-    """The tokens of conversations, whose questions are written into a file."""
+    """The tokens of conversations, whose questions are written into a file if they are wanted."""
     for talk, tokens in rows:
-        asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
-        line = {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}
-        lines.write(json.dumps(line) + "\n")
+        if wanted:
+            asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
+            line = {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}
+            lines.write(json.dumps(line) + "\n")
         yield tokens
