@@ -18,7 +18,6 @@ from results.storage.atomic import write_atomic
 from trainables.base import Split
 from trainables.causal_lm.evaluation import EVAL_BATCH, spread
 from trainables.causal_lm.model.compilation import may_compile
-from trainables.causal_lm.model.fast_path import limit_documents
 from trainables.causal_lm.model.model import open_tokenizer
 from trainables.causal_lm.model.objective import (
     masked_attention,
@@ -89,13 +88,6 @@ class SFTTask(LanguageTask):
     def size(self) -> int:
         """Sequences of the train split."""
         return len(self._rows)
-
-    def place(self, model: nn.Module, worker: Worker) -> nn.Module:
-        """See `LanguageTask`; a GPU is told how many conversations share a sequence at most."""
-        if self._positions is not None and worker.device.type == "cuda":
-            most = int((self._positions == 0).sum(axis=1).max())
-            limit_documents(model, most, worker.device)
-        return super().place(model, worker)
 
     def batch(self, rows: Rows, device: torch.device) -> tuple[torch.Tensor | None, ...]:
         """Token ids, which targets count, and positions of packed sequences."""

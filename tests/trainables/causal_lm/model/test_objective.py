@@ -8,7 +8,7 @@ from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.model.fast_path import document_bounds, speed_up
+from trainables.causal_lm.model.fast_path import speed_up
 from trainables.causal_lm.model.model import load_model, new_model
 from trainables.causal_lm.model.objective import (
     NextTokenLoss,
@@ -43,14 +43,6 @@ def test_loss_of_the_gpu_path_equals_that_of_transformers(cache: Path) -> None:
     with torch.no_grad():
         judged = next_token_loss(model, config, "mean", tokens)
     torch.testing.assert_close(judged, plain.detach())
-
-
-def test_bounds_of_documents_have_one_shape_and_refuse_more_documents() -> None:
-    positions = torch.tensor([[0, 1, 2, 0, 1, 0], [0, 1, 0, 1, 2, 3]])
-    assert document_bounds(positions, 5).tolist() == [0, 3, 5, 6, 8, 12]
-    assert document_bounds(positions, 7).tolist() == [0, 3, 5, 6, 8, 12, 12, 12]
-    with pytest.raises(RuntimeError, match="index"):
-        document_bounds(positions, 4)
 
 
 def test_recomputed_activations_give_the_same_curve(tmp_path: Path, cache: Path) -> None:
