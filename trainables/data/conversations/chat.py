@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,7 +17,7 @@ from trainables.data.bad_rows import BadRow
 from trainables.data.conversations.answer_spans import Span, answer_spans
 from trainables.data.conversations.rows import Conversation, Message, no_room
 from trainables.data.conversations.template import Template, TemplateError
-from trainables.data.tokenizer import END, Encoder, load_pretrained
+from trainables.data.tokenizer import ENCODE_AT_ONCE, END, Encoder, load_pretrained
 
 TEMPLATE = (
     "{% for message in messages %}"
@@ -26,6 +27,7 @@ TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
 )
 """Of tokenizers that have none: each message behind a line with its role."""
+Flags = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -56,7 +58,7 @@ class Tokens:
     """
 
     ids: Rows
-    counted: npt.NDArray[np.bool_]
+    counted: Flags
     prompt: list[int]
 
 
@@ -83,7 +85,7 @@ class Chat:
         """
         try:
             template = Template.of(self._tokenizer, messages, tools)
-            text = template.render(template.messages)
+            text = template.text
             spans = answer_spans(template, text)
             last = max(i for i, m in enumerate(template.messages) if m["role"] == "assistant")
             prompt = template.prompt(last)
@@ -106,40 +108,62 @@ def open_chat(model: str | None) -> Chat:
 
 
 def encode(
-    talks: Iterable[tuple[Conversation, Rendered]], encoder: Encoder, most: int
+    talks: Iterable[tuple[Conversation, Rendered]],
+    encoder: Encoder,
+    most: int,
+    *,
+    prompts: bool = True,
 ) -> Iterator[tuple[Conversation, Tokens] | BadRow]:
-    """Token ids of conversations; those of more than `most` tokens are bad rows."""
-    for talk, rendered in talks:
-        tokens = _encode(rendered, encoder)
+    """Token ids of conversations, with `prompts` or none; those of more than `most` tokens are bad
+    rows."""
+    for talk, tokens in _encode(talks, encoder, prompts=prompts):
         if len(tokens.ids) > most:
             yield BadRow(f"{talk.place}: {no_room(str(len(tokens.ids)), most)}")
         else:
             yield talk, tokens
 
 
-def _encode(rendered: Rendered, encoder: Encoder) -> Tokens:
-    """The text is encoded at once, as `transformers` does: its parts alone have other tokens.
+def _encode(
+    talks: Iterable[tuple[Conversation, Rendered]], encoder: Encoder, *, prompts: bool
+) -> Iterator[tuple[Conversation, Tokens]]:
+    """A text is encoded at once, as `transformers` does: its parts alone have other tokens."""
+    left, backend = iter(talks), encoder.tokenizer
+    while batch := list(itertools.islice(left, ENCODE_AT_ONCE)):
+        asked = [rendered.prompt if prompts else "" for _, rendered in batch]
+        found = backend.encode_batch([r.text for _, r in batch], add_special_tokens=False)
+        given = backend.encode_batch_fast(asked, add_special_tokens=False)
+        for (talk, rendered), tokens, prompt in zip(batch, found, given, strict=True):
+            yield talk, Tokens(*_count_answers(rendered, tokens, encoder), list(prompt.ids))
+
+
+def _count_answers(rendered: Rendered, tokens: Any, encoder: Encoder) -> tuple[Rows, Flags]:
+    """Token ids, and which are of an answer.
 
     A last answer without a token that ends it gets the end of a text.
     """
-    found = encoder.tokenizer.encode(rendered.text, add_special_tokens=False)
-    ids, counted = list(found.ids), _mask_answers(found.offsets, rendered.answers)
+    ids, counted = tokens.ids, _mask_answers(tokens, rendered.answers)
     ends = {encoder.end, encoder.tokenizer.token_to_id(rendered.end or "")}
     last = len(ids) - int(np.argmin(counted[::-1])) if not counted.all() else 0
     is_answer = rendered.answers[-1:] and rendered.answers[-1][1] == len(rendered.text)
     if is_answer and ends.isdisjoint(ids[last:]):
-        ids.append(encoder.end)
-        counted = np.append(counted, True)
-    prompt = encoder.tokenizer.encode(rendered.prompt, add_special_tokens=False).ids
-    return Tokens(np.array(ids, dtype=np.int64), counted, list(prompt))
+        ids, counted = [*ids, encoder.end], np.append(counted, True)
+    return np.array(ids, dtype=np.int64), counted
 
 
-def _mask_answers(offsets: list[Span], answers: list[Span]) -> npt.NDArray[np.bool_]:
-    """Whether each token lies in an answer, also in part; offsets are of characters."""
-    places = np.array(offsets, dtype=np.int64).reshape(-1, 2)
-    counted = np.zeros(len(places), dtype=np.bool_)
+def _mask_answers(tokens: Any, answers: list[Span]) -> Flags:
+    """Whether each token lies in an answer, also in part."""
+    counted = np.zeros(len(tokens), dtype=np.bool_)
     for begin, end in answers:
-        inside = np.flatnonzero((places[:, 1] > begin) & (places[:, 0] < end))
-        if len(inside):
-            counted[inside[0] : inside[-1] + 1] = True
+        first, last = tokens.char_to_token(begin), tokens.char_to_token(end)
+        if first is None or (last is None and end < tokens.offsets[-1][1]):  # it is of no token
+            places = np.array(tokens.offsets, dtype=np.int64).reshape(-1, 2)
+            inside = np.flatnonzero((places[:, 1] > begin) & (places[:, 0] < end))
+            first, last = (inside[0], inside[-1]) if len(inside) else (0, -1)
+        else:
+            last = len(tokens) - 1 if last is None else last
+            while last >= first and tokens.token_to_chars(last)[0] >= end:
+                last -= 1
+            while last + 1 < len(tokens) and tokens.token_to_chars(last + 1)[0] < end:
+                last += 1
+        counted[first : last + 1] = True
     return counted

@@ -14,12 +14,14 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import os
 import sys
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import IO, Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -32,13 +34,14 @@ from trainables.common.data_sampler import to_device
 from trainables.data.bad_rows import BadRow, BadRows
 from trainables.data.conversations.chat import (
     Chat,
+    Flags,
     Rendered,
     Tokens,
     encode,
     open_chat,
 )
 from trainables.data.conversations.config import RowsConfig
-from trainables.data.conversations.packing import best_fit
+from trainables.data.conversations.packing import write_sequences
 from trainables.data.conversations.rows import Conversation
 from trainables.data.corpora.generated import (
     GENERATED,
@@ -53,11 +56,10 @@ from trainables.data.text.config import key_settings
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import END, Encoder, TokenSettings, describe, open_encoder, train_bpe
 
-SHAPES = 8
+SHAPES = 4
 """Lengths to which compiled batches of separate conversations are cut: each is compiled."""
 VERSION = 2
 """Version of the packing; raise it with any change of code that changes the arrays."""
-Flags = npt.NDArray[np.bool_]
 log = logging.getLogger(__name__)
 Talk = tuple[Conversation, Rendered]
 
@@ -203,27 +205,26 @@ class _RowBuild:
         """Write all into a folder."""
         data, config, size = self.data, self.config, self.data.answers_of_row
         bad, most = BadRows(data.on_bad_data), data.max_rows and size * data.max_rows
-        talks = list(itertools.islice(bad.leave_out(self._talks(), size), most))
-        unread = sorted({name for talk, _ in talks for name in talk.unread})
-        if unread and data.source == "files":
-            log.warning("data: columns that are not read: %s", ", ".join(unread))
-        parts = _by_split(talks, named=data.splits == "file_names")
+        read = itertools.islice(bad.leave_out(self._talks(), size), most)
+        talks = _TalkFile(folder / "talks", read, named=data.splits == "file_names")
+        if talks.unread and data.source == "files":
+            log.warning("data: columns that are not read: %s", ", ".join(sorted(talks.unread)))
         if encoder is None:
-            texts = (rendered.text.replace(END, "") for _, rendered in parts[Split.TRAIN])
+            texts = (rendered.text.replace(END, "") for _, rendered in talks.read(Split.TRAIN))
             encoder = train_bpe(texts, config.vocab_size)
             encoder.tokenizer.save(str(folder / "tokenizer.json"))
-        counts = {}
-        for split, part in parts.items():
-            rows = list(bad.leave_out(encode(part, encoder, config.sequence_length + 1), size))
-            if not rows:
-                raise UserError(f"data: no row of the {split} split can be used; give more rows")
+        length, counts = config.sequence_length, {}
+        for split in Split:
             packed = config.packing == "documents" and split is Split.TRAIN
-            tokens = [tokens for _, tokens in rows]
-            counts[split.value] = _write(
-                folder, split, tokens, config.sequence_length, encoder, packed=packed
-            )
-            if split is not Split.TRAIN or "train_questions" in self.settings:
-                _write_questions(folder / f"{split}.questions.jsonl", rows)
+            asked = split is not Split.TRAIN or "train_questions" in self.settings
+            rows = encode(talks.read(split), encoder, length + 1, prompts=asked)
+            with open(folder / f"{split}.questions.jsonl" if asked else os.devnull, "w") as lines:
+                tokens = _with_questions(bad.leave_out(rows, size), lines, wanted=asked)
+                stem = f"{folder / split}"
+                counts[split.value] = write_sequences(stem, tokens, length, encoder, packed=packed)
+            if not counts[split.value]:
+                raise UserError(f"data: no row of the {split} split can be used; give more rows")
+        talks.file.unlink()
         bad.log()
         meta = {"vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
         meta = {**self.settings, **meta, "skipped": bad.problems}
@@ -241,48 +242,46 @@ class _RowBuild:
                     yield replace(row, unit=unit or row.unit), rendered
 
 
-def _by_split(talks: list[Talk], *, named: bool) -> dict[Split, list[Talk]]:
-    """The conversations of each split, which their units name, or else decide by a digest."""
-    units = [talk.unit for talk, _ in talks]
-    if not named:
-        units = [text_digest(unit) for unit in units]
-    splits = assign_splits(units)
-    return {
-        split: [t for t, unit in zip(talks, units, strict=True) if splits[unit] is split]
-        for split in Split
-    }
+class _TalkFile:
+    """Rendered conversations in a file, of which there may be more than memory takes.
+
+    Attributes:
+        file: of them.
+        unread: columns that are not read.
+    """
+
+    def __init__(self, file: Path, talks: Iterable[Talk], *, named: bool) -> None:
+        """Write conversations, whose units name their splits, or else decide by a digest."""
+        self.file, self.unread = file, set[str]()
+        self._places, units = array("q"), list[str]()
+        with open(file, "wb") as rows:
+            for talk in talks:
+                self._places.append(rows.tell())
+                # more digits than a split is decided by
+                units.append(talk[0].unit if named else text_digest(talk[0].unit)[:16])
+                self.unread |= talk[0].unread
+                told = {**vars(talk[0]), "unread": None}, vars(talk[1])
+                rows.write(json.dumps(told, default=str).encode() + b"\n")  # it is rendered
+        splits = assign_splits(units)
+        self._splits = [splits[unit] for unit in units]
+
+    def read(self, split: Split) -> Iterator[Talk]:
+        """The conversations of a split, in order."""
+        with open(self.file, "rb") as file:
+            for place, found in zip(self._places, self._splits, strict=True):
+                if found is split:
+                    file.seek(place)
+                    talk, rendered = json.loads(file.readline())
+                    yield Conversation(**talk), Rendered(**rendered)
 
 
-def _write(
-    folder: Path, split: Split, rows: list[Tokens], length: int, encoder: Encoder, *, packed: bool
-) -> int:
-    """Write the arrays of a split; returns the number of its sequences."""
-    sizes = [len(row.ids) for row in rows]
-    bins = best_fit(sizes, length + 1) if packed else [[i] for i in range(len(rows))]
-    shape = len(bins), length + 1
-    ids, counted = np.full(shape, encoder.end, encoder.dtype), np.zeros(shape, np.bool_)
-    positions = np.zeros(shape, np.int32)
-    lengths = np.array([sum(sizes[i] for i in items) for items in bins], dtype=np.int64)
-    for row, items in enumerate(bins):
-        begin = 0
-        for item in items:
-            part = slice(begin, begin + sizes[item])
-            ids[row, part], positions[row, part] = rows[item].ids, np.arange(sizes[item])
-            counted[row, part] = rows[item].counted
-            counted[row, begin] = False  # nothing comes before it
-            begin += sizes[item]
-        positions[row, begin:] = np.arange(length + 1 - begin)
-    np.save(folder / f"{split}.npy", ids)
-    np.save(folder / f"{split}.counted.npy", counted[:, 1:])
-    np.save(folder / f"{split}.lengths.npy", lengths)
-    if packed:
-        np.save(folder / f"{split}.positions.npy", positions[:, :-1])
-    return len(bins)
-
-
-def _write_questions(file: Path, rows: list[tuple[Conversation, Tokens]]) -> None:
-    with open(file, "w") as lines:
-        for talk, tokens in rows:
+def _with_questions(
+    rows: Iterable[tuple[Conversation, Tokens]], lines: IO[str], *, wanted: bool
+) -> Iterator[Tokens]:
+    """The tokens of conversations, whose questions are written into a file if they are wanted."""
+    for talk, tokens in rows:
+        if wanted:
             asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
             line = {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}
             lines.write(json.dumps(line) + "\n")
+        yield tokens

@@ -6,7 +6,8 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from trainables.data.bad_rows import first_line
@@ -30,6 +31,7 @@ class Template:
     source: str
     messages: list[Message]
     tools: list[dict[str, Any]] | None
+    _prompts: dict[int, str] = field(default_factory=dict, init=False, compare=False)
 
     @classmethod
     def of(
@@ -47,7 +49,7 @@ class Template:
         for form in _forms(messages):
             template = cls(tokenizer, source, form, tools)
             try:
-                text = template.render(form)
+                text = template.text
             except TemplateError as e:
                 error = e
                 continue
@@ -67,9 +69,16 @@ class Template:
         except Exception as e:  # a template is a program
             raise TemplateError(f"the chat template cannot render it ({first_line(e)})") from e
 
+    @cached_property
+    def text(self) -> str:
+        """The conversation as text."""
+        return self.render(self.messages)
+
     def prompt(self, count: int) -> str:
         """What the model is given to write the message behind the first `count` ones."""
-        return self.render(self.messages[:count], prompt=True) if count else ""
+        if count and count not in self._prompts:
+            self._prompts[count] = self.render(self.messages[:count], prompt=True)
+        return self._prompts.get(count, "")
 
 
 def without_weights(messages: Sequence[Message]) -> list[Message]:

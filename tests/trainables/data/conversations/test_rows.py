@@ -1,18 +1,24 @@
 """Bad data of `sft`: one line before a worker starts, or skipped and counted."""
 
 import json
+import random
 import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from tokenizers import pre_tokenizers
 
 from search_spaces.errors import UserError
 from tests.trainables.causal_lm.pretrained import write_base
 from tests.trainables.examples import EXAMPLES
 from trainables.base import Split
 from trainables.data.conversations import dataset as data
-from trainables.data.conversations.packing import best_fit
+from trainables.data.conversations.chat import Rendered, Tokens, encode
+from trainables.data.conversations.packing import AT_ONCE, best_fit, write_sequences
+from trainables.data.conversations.rows import Conversation
+from trainables.data.tokenizer import Encoder, train_bpe
 from trainables.sft.config import SFTConfig
 
 GOOD = [{"question": f"What is {i}?", "answer": f"The number {i}."} for i in range(60)]
@@ -111,3 +117,47 @@ def test_best_fit_uses_every_item_once_and_little_room() -> None:
     assert sorted(i for items in bins for i in items) == list(range(8))
     assert all(sum(lengths[i] for i in items) <= 10 for items in bins)
     assert len(bins) == 3
+
+
+def test_sequences_are_those_of_best_fit_in_any_number(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(2, 12, 9_000)
+    told = [Tokens(rng.integers(1, 99, n), rng.random(n) < 0.5, []) for n in sizes]
+    encoder = train_bpe(["a"], 257)
+    count = write_sequences(str(tmp_path / "train"), told, 11, encoder, packed=True)
+    bins = best_fit(sizes.tolist(), 12)
+    built = data.Conversations(tmp_path)
+    assert count == len(bins) == len(built.sequences(Split.TRAIN)) > AT_ONCE
+    positions = built.positions(Split.TRAIN)
+    assert positions is not None
+    for row, items in enumerate(bins):
+        ids = np.concatenate([told[i].ids for i in items])
+        places = np.concatenate([np.arange(sizes[i]) for i in items])
+        counted = np.concatenate([told[i].counted for i in items]) & (places > 0)
+        room, used = 12 - len(ids), built.lengths(Split.TRAIN)[row]
+        assert used == len(ids)
+        assert built.sequences(Split.TRAIN)[row].tolist() == [*ids, *[encoder.end] * room]
+        assert positions[row].tolist() == [*places, *range(room)][:-1]
+        assert built.counted(Split.TRAIN)[row].tolist() == [*counted, *[False] * room][1:]
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "train.counted.npy",
+        "train.lengths.npy",
+        "train.npy",
+        "train.positions.npy",
+    ]
+
+
+@pytest.mark.parametrize("prefix", [False, True])
+def test_answers_are_the_tokens_that_touch_them(prefix: bool) -> None:
+    rng = random.Random(0)
+    texts = ["".join(rng.choices("ab c é漢😀\n x", k=rng.randint(2, 40))) for _ in range(300)]
+    backend = train_bpe(texts, 300).tokenizer
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
+    for text in texts:
+        begin, end = sorted(rng.sample(range(len(text) + 1), 2))
+        rendered = Rendered(text, [(begin, end)], "", None)
+        talk = Conversation("", (), "")
+        ((_, tokens),) = encode([(talk, rendered)], Encoder(backend, 0), 999)  # type: ignore[misc]
+        offsets = backend.encode(text).offsets
+        expected = [e > begin and s < end for s, e in offsets]
+        assert tokens.counted[: len(offsets)].tolist() == expected
