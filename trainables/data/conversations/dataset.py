@@ -5,6 +5,7 @@
                                            of an answer
 <cache>/<key>/<split>.positions.npy        [sequences, sequence_length], of packed splits
 <cache>/<key>/<split>.lengths.npy          [sequences] tokens without padding
+<cache>/<key>/<split>.labels.npy           [sequences] is the answer desirable; of rows with labels
 <cache>/<key>/<split>.questions.jsonl      prompt (token ids), question, answer; not of train
 <cache>/<key>/tokenizer.json, meta.json    as of `causal_lm`
 """
@@ -82,6 +83,11 @@ class Conversations(Dataset):
         found: Rows = np.load(self.folder / f"{split}.lengths.npy")
         return found
 
+    def labels(self, split: Split) -> Flags:
+        """Whether each answer is desirable, bool [sequences]; of rows with labels."""
+        found: Flags = np.load(self.folder / f"{split}.labels.npy")
+        return found
+
     def inputs(
         self, split: Split, rows: Rows, device: torch.device, *, compiled: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -150,7 +156,7 @@ def prepare(
     settings: dict[str, Any] = {
         "version": VERSION,
         "rows": [content_digest(file, cache) for file in files],
-        "data": key_settings(data, "splits", "difficulty"),
+        "data": key_settings(data, *data.later_fields),
         "sequence_length": config.sequence_length,
         "packing": config.packing,
         "tokenizer": describe(encoder, config.vocab_size),
@@ -222,6 +228,8 @@ class _RowBuild:
             counts[split.value] = _write(
                 folder, split, tokens, config.sequence_length, encoder, packed=packed
             )
+            if any(talk.label is not None for talk, _ in rows):
+                np.save(folder / f"{split}.labels.npy", [bool(talk.label) for talk, _ in rows])
             if split is not Split.TRAIN or "train_questions" in self.settings:
                 _write_questions(folder / f"{split}.questions.jsonl", rows)
         bad.log()
