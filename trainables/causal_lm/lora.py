@@ -10,11 +10,12 @@ import importlib.util
 import json
 import re
 import warnings
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from results.trial_paths import ADAPTER, ADAPTER_CONFIG
 from search_spaces.errors import UserError, suggest
@@ -61,6 +62,22 @@ class LoRAConfig(BaseModel):
         description="ends of the names of modules whose own weights are trained and saved, too, for"
         " example [lm_head]",
     )
+    quantize: Literal["4bit"] | None = Field(
+        None,
+        description="4bit: the base has 4-bit weights (QLoRA: NF4, with quantized scales), on CUDA"
+        " devices only; merged models have the rounded base",
+    )
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is products A B alone, of a base as it is."""
+        return not (self.use_dora or self.modules_to_save or self.quantize)
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> LoRAConfig:
+        if self.quantize and self.use_dora:
+            raise ValueError("use_dora: not with quantize, since its merged models would differ")
+        return self
 
 
 def lora_problem() -> str | None:
@@ -86,7 +103,7 @@ def add_adapter(model: nn.Module, lora: LoRAConfig, seed: int) -> None:
     from peft.utils import set_additional_trainable_modules
 
     _check_targets(model, lora.targets or [])
-    _check_saved(model, lora.modules_to_save or [])
+    _check_saved(model, lora.modules_to_save or [], lora.targets)
     described = _peft_config(lora)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of deprecated attributes that peft looks at
@@ -213,20 +230,32 @@ def _check_targets(model: nn.Module, targets: list[str]) -> None:
             )
 
 
-def _check_saved(model: nn.Module, names: list[str]) -> None:
-    modules = dict(model.named_modules())
-    owners = [(id(p), name) for name, m in modules.items() for p in m.parameters(recurse=False)]
+def _check_saved(model: nn.Module, names: list[str], targets: list[str] | None) -> None:
+    """Refuse modules of `modules_to_save` that are not there, adapted, or share a matrix."""
+    from torch import nn
+
+    hf: Any = model
+    every = dict(model.named_modules())
+    users = Counter(id(p) for m in every.values() for p in m.parameters(recurse=False))
+    ends = tuple(f".{target}" for target in targets or []) or ("",)
     for wanted in names:
-        found = [m for name, m in modules.items() if f".{name}".endswith(f".{wanted}")]
+        found = [name for name in every if name.endswith(wanted)]  # as peft finds them
         if not found:
-            known = suggest(wanted, {name.rpartition(".")[2] for name in modules})
-            raise UserError(f"lora.modules_to_save: no module '{wanted}'{known}")
-        for parameter in found[0].parameters():
-            if len(shared := [name for owner, name in owners if owner == id(parameter)]) > 1:
-                raise UserError(
-                    f"lora.modules_to_save: '{wanted}' has a matrix that {' and '.join(shared)}"
-                    " share; it cannot be trained for one of them"
-                )
+            known = {name.rpartition(".")[2] for name in every}
+            raise UserError(f"lora.modules_to_save: no module '{wanted}'{suggest(wanted, known)}")
+        for name in found:
+            if any(users[id(p)] > 1 for p in every[name].parameters()):
+                problem = "shares a matrix with another module"
+            elif any(
+                isinstance(m, nn.Linear)
+                and m is not hf.get_output_embeddings()
+                and f".{name}.{inner}".rstrip(".").endswith(ends)
+                for inner, m in every[name].named_modules()
+            ):
+                problem = "is adapted, too; set lora.targets without it"
+            else:
+                continue
+            raise UserError(f"lora.modules_to_save: '{name}' {problem}")
 
 
 def _peft_config(lora: LoRAConfig) -> Any:

@@ -15,7 +15,7 @@ from torch import nn
 
 from trainables.base import Split
 from trainables.causal_lm.evaluation import EVAL_BATCH
-from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.model.model import as_first, new_model
 from trainables.causal_lm.model.objective import move_model
 from trainables.client import Rows
 from trainables.common.data_sampler import to_device
@@ -59,7 +59,8 @@ class Divergence:
 
     def _first(self, device: torch.device) -> nn.Module:
         if self._model is None:
-            self._model = move_model(new_model(self.config, self.dataset), device).eval()
+            self._model = as_first(new_model(self.config, self.dataset), self.config)
+            move_model(self._model, device).eval()
         return self._model
 
     def _mismatched(

@@ -30,11 +30,13 @@ from trainables.causal_lm.lora import (
     saved_lora,
 )
 from trainables.causal_lm.model.dropout import restore_dropout
+from trainables.causal_lm.quantized import quantize_base, round_base
 from trainables.common.text_ends import declare_ends
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import load_pretrained, wrap_bpe
 from trainables.parallel.sharded_state import load_weights
 from trainables.training.checkpoint import read_lineage, weights_digest
+from trainables.training.precision import compute_dtype
 from trainables.training.start_model import require_folder
 
 INIT_SCALE = 0.5
@@ -69,12 +71,8 @@ def load_model(
         UserError: the weights are of another model.
     """
     if has_adapter(weights):
-        base = new_model(config, dataset)
-        if weights_digest(base) != read_lineage(weights):
-            raise UserError(
-                f"{config.model_name_or_path}: not the base of the adapter in {weights}"
-            )
-        load_adapter(base, lora or saved_lora(weights), weights)
+        base = _base_of(config, dataset, weights)
+        load_adapter(as_first(base, config), lora or saved_lora(weights), weights)
         return base
     with quiet_transformers():
         shape = architecture(config, dataset.meta, _saved_heads(weights))
@@ -100,6 +98,26 @@ def load_model(
     return loaded
 
 
+def _base_of(config: CausalLMConfig, dataset: Dataset, adapter: Path) -> nn.Module:
+    base = new_model(config, dataset)
+    if weights_digest(base) != read_lineage(adapter):
+        raise UserError(f"{config.model_name_or_path}: not the base of the adapter in {adapter}")
+    return base
+
+
+def as_first(model: nn.Module, config: CausalLMConfig) -> nn.Module:
+    """A model of `new_model` as an adapter finds it: with `lora.quantize`, of 4 bits.
+
+    Without a GPU its weights are rounded, which computes the same.
+    """
+    if config.lora is not None and config.lora.quantize:
+        if torch.cuda.is_available():
+            quantize_base(model, compute_dtype(config.dtype, torch.device("cuda")))
+        else:
+            round_base(model)
+    return model
+
+
 def _from_shards(architecture: Any, weights: Path) -> nn.Module:
     auto: Any = AutoModelForCausalLM
     with torch.random.fork_rng(devices=[]):  # of initial weights, which are replaced
@@ -113,8 +131,14 @@ _MUST_BE_EMPTY = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_m
 
 def load_merged(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Module:
     """As `load_model`, with the adapter merged into its base if there is one."""
-    model = load_model(config, dataset, weights)
-    return merge_adapter(model) if has_adapter(weights) else model
+    if not has_adapter(weights):
+        return load_model(config, dataset, weights)
+    if config.lora is None or not config.lora.quantize:
+        return merge_adapter(load_model(config, dataset, weights))
+    base = _base_of(config, dataset, weights)
+    round_base(base)
+    load_adapter(base, saved_lora(weights), weights)
+    return merge_adapter(base)
 
 
 def save_model(
