@@ -39,14 +39,15 @@ def quantize_base(model: nn.Module, dtype: torch.dtype) -> None:
     Raises:
         UserError: it has large weights elsewhere.
     """
-    import bitsandbytes as bnb
+    import bitsandbytes
 
+    layers: Any = bitsandbytes.nn
     hf: Any = model
     for name, layer in _layers(model):
         sizes = layer.in_features, layer.out_features, layer.bias is not None
-        new = bnb.nn.Linear4bit(*sizes, dtype, quant_type="nf4", device="meta")
+        new = layers.Linear4bit(*sizes, dtype, quant_type="nf4", device="meta")
         weight = layer.weight.data
-        packed = bnb.nn.Params4bit(weight, requires_grad=False, quant_type="nf4", module=new)
+        packed = layers.Params4bit(weight, requires_grad=False, quant_type="nf4", module=new)
         new.weight, new.bias = packed.to("cuda"), layer.bias
         model.set_submodule(name, new)
     hf.is_loaded_in_4bit = True  # peft asks for it

@@ -128,17 +128,19 @@ class DPOConfig(TunedConfig):
     desirable_weight: float = Field(1.0, ge=0, description="kto: weight of desirable answers")
     undesirable_weight: float = Field(1.0, ge=0, description="kto: weight of undesirable answers")
     batch_size: int = Field(
-        16, gt=0, description="pairs (kto: answers) per step, of all workers together"
+        16,
+        gt=0,
+        description="rows (pairs, or answers with labels) per step, of all workers together",
     )
     micro_batch_size: int | None = Field(
-        None, gt=0, description="pairs (kto: answers) that a worker computes at once; null: all"
+        None, gt=0, description="rows that a worker computes at once; null: all of its share"
     )
     sequence_length: int = Field(
         256, ge=2, description="tokens of a question and an answer; longer ones are bad data"
     )
     learning_rate: float = Field(1e-4, gt=0, description="peak step size; see causal_lm")
     eval_sequences: int = Field(
-        128, gt=0, description="pairs evaluated at each report, spread over the split"
+        128, gt=0, description="rows evaluated at each report, spread over the split"
     )
 
     @model_validator(mode="after")
@@ -148,7 +150,7 @@ class DPOConfig(TunedConfig):
             if given and self.loss not in losses:
                 raise ValueError(f"{name} has an effect only with loss: {' or '.join(losses)}")
         if self.loss == "kto" and self.batch_size < 2:
-            raise ValueError("batch_size: kto compares answers of a batch; it must be 2 or more")
+            raise ValueError("batch_size: kto compares rows of a batch; it must be 2 or more")
         if self.data.label is not None:
             if self.loss != "kto":
                 raise ValueError("data.label: only loss: kto learns from single answers")

@@ -44,11 +44,13 @@ class Answers(NamedTuple):
 
 
 class PreferenceLoss(TrainedLoss[DPOConfig]):
-    """Mean loss of pairs, of kto of answers: what data parallelism wraps."""
+    """Mean loss of pairs, with kto of answers: what data parallelism wraps."""
 
-    def forward(self, tokens: torch.Tensor, *others: torch.Tensor | None) -> torch.Tensor:
+    def forward(
+        self, tokens: torch.Tensor, counted: torch.Tensor, *others: torch.Tensor | None
+    ) -> torch.Tensor:
         """A scalar; arguments as of `score_answers`."""
-        found = score_answers(self.model, self.settings, tokens, *others)
+        found = score_answers(self.model, self.settings, tokens, counted, *others)
         return preference_losses(found, self.settings).mean()
 
 

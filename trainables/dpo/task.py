@@ -36,11 +36,11 @@ class OfBatch:
 
     Attributes:
         token_weight: orpo: of a token of a preferred text, in a mean over pairs that is one over
-            such tokens; None: of the rows at hand alone.
+            such tokens; 0: of the rows at hand alone.
         divergence: kto: as of `Answers`.
     """
 
-    token_weight: float | None = None
+    token_weight: float = 0.0
     divergence: torch.Tensor | None = None
 
 
@@ -73,17 +73,18 @@ class DPOTask(LanguageTask):
             reference = {}
             if config.has_reference:
                 reference = reference_log_probs(config, dataset, cache, *place_of(worker))
-        task = cls(config, dataset, reference)
-        if config.data.label is not None and len({*dataset.labels(Split.TRAIN)}) == 1:
-            raise UserError(
-                f"data.label: all '{config.data.label}' of the train split are the same"
-            )
-        return task
+        return cls(config, dataset, reference)
 
     def __post_init__(self) -> None:
         self._divergence = Divergence(self.config, self.dataset)
         self._of_batch = OfBatch()
         self._sampler: Sampler | None = None
+        self._lengths = {split: self.dataset.lengths(split) for split in Split}
+        self._labels = {} if self._in_pairs else {s: self.dataset.labels(s) for s in Split}
+        if self._labels and len({*self._labels[Split.TRAIN].tolist()}) == 1:
+            raise UserError(
+                f"data.label: all answers to train on have the same '{self.config.data.label}'"
+            )
 
     @property
     def _is_kto(self) -> bool:
@@ -95,8 +96,8 @@ class DPOTask(LanguageTask):
 
     @property
     def size(self) -> int:
-        """Pairs of the train split, with kto answers."""
-        return len(self.dataset.lengths(Split.TRAIN)) // (1 if self._is_kto else 2)
+        """Rows of the train split."""
+        return len(self._lengths[Split.TRAIN]) // self.config.data.answers_of_row
 
     def updates(self, number: int, rows: Rows, model: nn.Module, worker: Worker) -> Sequence[Rows]:
         """Note what the losses of a batch of all ranks have in common."""
@@ -105,9 +106,10 @@ class DPOTask(LanguageTask):
         batch, first = self._sampler.batch_rows(number), worker.mesh.dp_rank * len(rows)
         self._of_batch = OfBatch(self._token_weight(Split.TRAIN, batch))
         if self._is_kto:
-            others = np.roll(batch, 1)[first : first + len(rows)]
-            total = self._divergence.total(model, Split.TRAIN, rows, others)
-            mean = worker.sum({"kl": float(total)})["kl"] / len(batch)
+            before = np.roll(batch, 1)[first : first + len(rows)]
+            asked, others = self._answers(rows), self._answers(before)
+            total = self._divergence.total(model, Split.TRAIN, asked, others)
+            mean = worker.sum({"kl": float(total)})["kl"] / len(self._answers(batch))
             self._of_batch = OfBatch(divergence=total.new_tensor(max(mean, 0.0)))
         return (rows,)
 
@@ -116,12 +118,12 @@ class DPOTask(LanguageTask):
         return self._inputs(Split.TRAIN, self._answers(rows), device, self._of_batch)
 
     def objective(self, model: nn.Module) -> nn.Module:
-        """The mean loss of pairs, with kto of answers."""
+        """The mean loss of rows."""
         return PreferenceLoss(model, self.config)
 
     def num_items(self, rows: Rows) -> int:
         """Tokens of the answers and of their questions."""
-        return int(self.dataset.lengths(Split.TRAIN)[self._answers(rows)].sum())
+        return int(self._lengths[Split.TRAIN][self._answers(rows)].sum())
 
     def train_metrics(self, worker: Worker) -> dict[str, float]:
         """With kto, the divergence in the last step."""
@@ -152,8 +154,8 @@ class DPOTask(LanguageTask):
     def _each(
         self, model: nn.Module, split: Split, rank: int, world_size: int
     ) -> dict[str, list[float]]:
-        size = 2 if self._in_pairs else 1
-        chosen = spread(len(self.dataset.lengths(split)) // size, self.config.eval_sequences)
+        size = self.config.data.answers_of_row
+        chosen = spread(len(self._lengths[split]) // size, self.config.eval_sequences)
         training, device = model.training, next(model.parameters()).device
         model.eval()
         found: dict[str, list[float]] = {
@@ -161,7 +163,7 @@ class DPOTask(LanguageTask):
         }
         common = OfBatch(self._token_weight(split, chosen))
         for part in shares(len(chosen), EVAL_BATCH, rank, world_size):
-            rows = _pairs(chosen[part]) if self._in_pairs else chosen[part]
+            rows = self._answers(chosen[part])
             if self._is_kto:
                 total = self._divergence.total(model, split, rows, np.roll(rows, size))
                 common = OfBatch(divergence=(total / len(rows)).clamp(min=0))
@@ -193,9 +195,11 @@ class DPOTask(LanguageTask):
             "eval_loss": losses.view(len(chosen), -1).mean(dim=1),
         }
 
-    def _answers(self, samples: Rows) -> Rows:
-        """Sequences of samples: with kto they are answers."""
-        return samples if self._is_kto else _pairs(samples)
+    def _answers(self, rows: Rows) -> Rows:
+        """The sequences of rows; of a pair, the preferred answer and then the rejected one."""
+        if not self._in_pairs:
+            return rows
+        return (2 * rows[:, None] + np.arange(2)).reshape(-1)
 
     def _inputs(
         self, split: Split, rows: Rows, device: torch.device, common: OfBatch
@@ -206,20 +210,15 @@ class DPOTask(LanguageTask):
         if self.config.has_reference:
             reference = torch.from_numpy(self.reference[split][rows]).to(device)
         if self.config.loss == "orpo":
-            sizes = torch.from_numpy(self.dataset.lengths(split)[rows]).to(device)
+            sizes = torch.from_numpy(self._lengths[split][rows]).to(device)
             shown = torch.arange(1, tokens.shape[1], device=device) < sizes[:, None]
             weights = shown * (common.token_weight or self._token_weight(split, rows[::2] // 2))
         if self._is_kto:
-            labels = rows % 2 == 0 if self._in_pairs else self.dataset.labels(split)[rows]
+            labels = rows % 2 == 0 if self._in_pairs else self._labels[split][rows]
             desired = torch.from_numpy(labels).to(device)
         return tokens, counted, reference, weights, desired, common.divergence
 
-    def _token_weight(self, split: Split, pairs: Rows) -> float | None:
+    def _token_weight(self, split: Split, pairs: Rows) -> float:
         if self.config.loss != "orpo":
-            return None
-        return len(pairs) / float((self.dataset.lengths(split)[2 * pairs] - 1).sum())
-
-
-def _pairs(pairs: Rows) -> Rows:
-    """Sequences of pairs: a preferred answer, then the rejected one."""
-    return (2 * pairs[:, None] + np.arange(2)).reshape(-1)
+            return 0.0
+        return len(pairs) / float((self._lengths[split][2 * pairs] - 1).sum())

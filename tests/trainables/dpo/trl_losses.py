@@ -71,7 +71,8 @@ def rows_of(task: Any) -> list[dict[str, Any]]:
 
     batches = [sampler.batch_rows(step).tolist() for step in range(config.max_steps)]
     if config.loss == "kto":
-        return [single(b[i], b[i - 1]) for b in batches for i in range(len(b))]
+        twos = [(2 * b[i] + k, 2 * b[i - 1] + k) for b in batches for i in range(6) for k in (0, 1)]
+        return [single(*two) for two in twos]
     return [pair(row) for batch in batches for row in batch]
 
 
@@ -124,7 +125,7 @@ def losses_of_trl(folder: Path, changes: dict[str, Any]) -> list[dict[str, float
             output_dir=str(folder / "out"),
             beta=config.beta,
             max_steps=config.max_steps,
-            per_device_train_batch_size=config.batch_size,
+            per_device_train_batch_size=config.batch_size * (1 + (config.loss == "kto")),
             learning_rate=config.learning_rate,
             weight_decay=config.weight_decay,
             adam_beta2=config.beta2,
