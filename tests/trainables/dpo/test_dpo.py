@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,9 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from tests.trainables.dpo import trl_losses
+from tests.trainables.dpo import ranks, trl_losses
 from tests.trainables.examples import EXAMPLES
-from tests.trainables.local import run_trial
+from tests.trainables.local import ROOT, run_trial
 from trainables.base import Split
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.trained_model import trained_once
@@ -79,6 +81,21 @@ def test_parts_of_a_batch_have_the_loss_of_the_whole(
     parts = run_trial(tmp_path / "parts", "dpo", {**config, "micro_batch_size": 1}, cache=cache)
     for step, metrics in parts.curve.items():
         assert metrics == pytest.approx(whole.curve[step], rel=1e-4, abs=1e-5), step
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_what_one_does(tmp_path: Path) -> None:
+    """What the losses of a batch have in common is of both ranks, as are the metrics."""
+    command = [sys.executable, "-m", "tests.trainables.dpo.ranks"]
+    processes = [
+        subprocess.Popen([*command, str(rank), str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    printed = [process.communicate(timeout=200)[0] for process in processes]
+    assert not any(process.returncode for process in processes)
+    for loss, curve in ranks.curves(tmp_path / "alone").items():
+        for step, metrics in json.loads(printed[0])[loss].items():
+            assert metrics == pytest.approx(curve[step], rel=1e-4, abs=1e-5), (loss, step)
 
 
 @pytest.mark.parametrize("loss", ["orpo", "simpo"])
