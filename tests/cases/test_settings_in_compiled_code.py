@@ -34,13 +34,6 @@ LOSSES: list[tuple[str, Any, Any, dict[str, Any], tuple[Any, ...]]] = [
     ("dpo", DPOConfig, PreferenceLoss, {"loss": "orpo"}, (EACH.bool(), None, 0.1 * EACH)),
     ("dpo", DPOConfig, PreferenceLoss, {"loss": "simpo", "gamma": 0.2}, (EACH.bool(),)),
     ("dpo", DPOConfig, PreferenceLoss, KTO, (EACH.bool(), PAIR, None, PAIR > 0, 0.1 * PAIR[0])),
-    (
-        "dpo",
-        DPOConfig,
-        PreferenceLoss,
-        {"lora": {"rank": 2, "use_dora": True}},
-        (EACH.bool(), PAIR),
-    ),
     ("dpo", DPOConfig, PreferenceLoss, {"lora": {"rank": 2}}, (EACH.bool(), PAIR)),
     ("grpo", GRPOConfig, PolicyLoss, {"beta": 0.1}, (EACH, PAIR, EACH, EACH)),
 ]

@@ -103,13 +103,13 @@ def add_adapter(model: nn.Module, lora: LoRAConfig, seed: int) -> None:
     from peft.utils import set_additional_trainable_modules
 
     _check_targets(model, lora.targets or [])
-    _check_saved(model, lora.modules_to_save or [], lora.targets)
     described = _peft_config(lora)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of deprecated attributes that peft looks at
         torch.default_generator.manual_seed(seed)
         inject: Any = LoraModel
         inject(model, described, _NAME)
+        _check_saved(model, lora.modules_to_save or [])
         set_additional_trainable_modules(model, described, {}, _NAME)
 
 
@@ -230,32 +230,25 @@ def _check_targets(model: nn.Module, targets: list[str]) -> None:
             )
 
 
-def _check_saved(model: nn.Module, names: list[str], targets: list[str] | None) -> None:
+def _check_saved(model: nn.Module, wanted: list[str]) -> None:
     """Refuse modules of `modules_to_save` that are not there, adapted, or share a matrix."""
-    from torch import nn
+    from peft.tuners.tuners_utils import BaseTunerLayer
 
-    hf: Any = model
     every = dict(model.named_modules())
-    users = Counter(id(p) for m in every.values() for p in m.parameters(recurse=False))
-    ends = tuple(f".{target}" for target in targets or []) or ("",)
-    for wanted in names:
-        found = [name for name in every if name.endswith(wanted)]  # as peft finds them
-        if not found:
+    for end in wanted:
+        if not any(name.endswith(end) for name in every):
             known = {name.rpartition(".")[2] for name in every}
-            raise UserError(f"lora.modules_to_save: no module '{wanted}'{suggest(wanted, known)}")
-        for name in found:
-            if any(users[id(p)] > 1 for p in every[name].parameters()):
-                problem = "shares a matrix with another module"
-            elif any(
-                isinstance(m, nn.Linear)
-                and m is not hf.get_output_embeddings()
-                and f".{name}.{inner}".rstrip(".").endswith(ends)
-                for inner, m in every[name].named_modules()
-            ):
-                problem = "is adapted, too; set lora.targets without it"
-            else:
-                continue
-            raise UserError(f"lora.modules_to_save: '{name}' {problem}")
+            raise UserError(f"lora.modules_to_save: no module '{end}'{suggest(end, known)}")
+    users = Counter(id(p) for m in every.values() for p in m.parameters(recurse=False))
+    for name, module in every.items():
+        if not name.endswith(tuple(wanted)):  # as peft finds them
+            continue
+        if any(users[id(p)] > 1 for p in module.parameters()):
+            raise UserError(f"lora.modules_to_save: '{name}' shares a matrix with another module")
+        if any(isinstance(m, BaseTunerLayer) for m in module.modules()):
+            raise UserError(
+                f"lora.modules_to_save: '{name}' is adapted, too; set lora.targets without it"
+            )
 
 
 def _peft_config(lora: LoRAConfig) -> Any:

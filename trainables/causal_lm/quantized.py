@@ -30,14 +30,10 @@ def quantize_problem() -> str | None:
 
 
 def quantize_base(model: nn.Module, dtype: torch.dtype) -> None:
-    """Move the linear layers of a model to the GPU, with weights of 4 bits; in place.
-
-    Args:
-        model: of `transformers`, on the CPU.
-        dtype: of the products.
+    """Move the linear layers of a model to the GPU, with weights of 4 bits and products in `dtype`.
 
     Raises:
-        UserError: it has large weights elsewhere.
+        UserError: it has matrices elsewhere.
     """
     import bitsandbytes
 
@@ -69,16 +65,13 @@ def _layers(model: nn.Module) -> list[tuple[str, nn.Linear]]:
     from torch import nn
 
     hf: Any = model
-    output, done = hf.get_output_embeddings(), set()
-    layers = {
-        n: m for n, m in model.named_modules() if isinstance(m, nn.Linear) and m is not output
-    }
-    for module in (*layers.values(), output, hf.get_input_embeddings()):
-        done |= {id(p) for p in module.parameters()} if module is not None else set()
+    output, embedding = hf.get_output_embeddings(), hf.get_input_embeddings()
+    layers = {n: m for n, m in model.named_modules() if isinstance(m, nn.Linear)}
+    known = {id(p) for m in (*layers.values(), embedding) for p in m.parameters()}
     for name, parameter in model.named_parameters():
-        if parameter.ndim > 1 and id(parameter) not in done:
-            kind = hf.config.model_type
+        if parameter.ndim > 1 and id(parameter) not in known:
             raise UserError(
-                f"lora.quantize: '{name}' of {kind} is of no linear layer; remove lora.quantize"
+                f"lora.quantize: '{name}' of {hf.config.model_type} is of no linear layer;"
+                " remove lora.quantize"
             )
-    return list(layers.items())
+    return [(name, layer) for name, layer in layers.items() if layer is not output]

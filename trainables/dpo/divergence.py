@@ -6,9 +6,6 @@ each question gets the answer of the sample before it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
-
 import numpy as np
 import torch
 from torch import nn
@@ -24,56 +21,42 @@ from trainables.dpo.config import DPOConfig
 from trainables.dpo.loss import answer_log_probs
 
 
-@dataclass
 class Divergence:
-    """Of a model from the first one.
+    """Of a model from the first one, which is loaded when it is needed."""
 
-    Attributes:
-        config: of the trial.
-        dataset: with the answers.
-    """
-
-    config: DPOConfig
-    dataset: Conversations
-    _model: nn.Module | None = field(default=None, init=False)
-    _arrays: dict[Split, tuple[Any, Any, Rows]] = field(default_factory=dict, init=False)
+    def __init__(self, config: DPOConfig, dataset: Conversations) -> None:
+        self._config, self._dataset = config, dataset
+        self._first: nn.Module | None = None
 
     @torch.no_grad()
     def total(self, model: nn.Module, split: Split, questions: Rows, answers: Rows) -> torch.Tensor:
-        """The sum over the questions of the log-probabilities' differences, a scalar.
+        """The sum of the log-probabilities' differences, a scalar.
 
         Args:
             model: on its device.
-            split: of the samples.
-            questions: the samples whose questions are asked, int64 [questions].
-            answers: the samples whose answers are given, of the same shape.
+            split: of the sequences.
+            questions: the sequences whose questions are asked, int64 [questions].
+            answers: those whose answers are given, of the same shape.
         """
-        device, sums = next(model.parameters()).device, []
-        first = self._first(device)
+        device, config, sums = next(model.parameters()).device, self._config, []
+        if self._first is None:
+            self._first = move_model(as_first(new_model(config, self._dataset), config), device)
+            self._first.eval()
         for start in range(0, len(questions), EVAL_BATCH):
             part = slice(start, start + EVAL_BATCH)
             inputs = self._mismatched(split, questions[part], answers[part], device)
-            mine, before = (answer_log_probs(m, *inputs, self.config) for m in (model, first))
-            sums.append((mine - before).sum())
+            mine, first = (answer_log_probs(m, *inputs, config) for m in (model, self._first))
+            sums.append((mine - first).sum())
         return torch.stack(sums).sum()
-
-    def _first(self, device: torch.device) -> nn.Module:
-        if self._model is None:
-            self._model = as_first(new_model(self.config, self.dataset), self.config)
-            move_model(self._model, device).eval()
-        return self._model
 
     def _mismatched(
         self, split: Split, questions: Rows, answers: Rows, device: torch.device
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Token ids of the questions with those answers, and which targets count."""
-        if split not in self._arrays:  # each step would open the files again
-            data = self.dataset
-            self._arrays[split] = data.sequences(split), data.counted(split), data.lengths(split)
-        tokens, counted, lengths = self._arrays[split]
+        tokens, counted, lengths = self._dataset.arrays(split)
         starts, begins = (counted[rows].argmax(axis=1) + 1 for rows in (questions, answers))
         sizes = np.minimum(starts + lengths[answers] - begins, tokens.shape[1])
-        ids = np.full((len(sizes), int(sizes.max())), self.dataset.end, dtype=np.int64)
+        ids = np.full((len(sizes), int(sizes.max())), self._dataset.end, dtype=np.int64)
         flags = np.zeros((len(sizes), ids.shape[1] - 1), dtype=np.bool_)
         for row, (start, begin, size) in enumerate(zip(starts, begins, sizes, strict=True)):
             end = begin + size - start

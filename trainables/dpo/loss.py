@@ -8,8 +8,6 @@ et al. 2024, arXiv:2402.01306, equation 8.
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -22,27 +20,6 @@ LIKELIEST = -1e-7
 """Log-probability per token that has finite log-odds in float32."""
 
 
-class Answers(NamedTuple):
-    """What a loss needs to know of answers.
-
-    Attributes:
-        log_probs: of each, nats, float32 [answers]; of pairs, the preferred and the rejected one in
-            turn.
-        gains: those minus the ones by the first model, if it counts, [answers].
-        lengths: tokens of each, [answers].
-        texts: orpo: negative log-likelihood of each with its question, times the weight, [answers].
-        desired: kto: whether each is desirable, bool [answers].
-        divergence: kto: of the model from the first one, nats, a scalar.
-    """
-
-    log_probs: torch.Tensor
-    gains: torch.Tensor
-    lengths: torch.Tensor
-    texts: torch.Tensor | None = None
-    desired: torch.Tensor | None = None
-    divergence: torch.Tensor | None = None
-
-
 class PreferenceLoss(TrainedLoss[DPOConfig]):
     """Mean loss of pairs, with kto of answers: what data parallelism wraps."""
 
@@ -50,8 +27,7 @@ class PreferenceLoss(TrainedLoss[DPOConfig]):
         self, tokens: torch.Tensor, counted: torch.Tensor, *others: torch.Tensor | None
     ) -> torch.Tensor:
         """A scalar; arguments as of `score_answers`."""
-        found = score_answers(self.model, self.settings, tokens, counted, *others)
-        return preference_losses(found, self.settings).mean()
+        return score_answers(self.model, self.settings, tokens, counted, *others)[-1].mean()
 
 
 def score_answers(
@@ -63,30 +39,33 @@ def score_answers(
     weights: torch.Tensor | None = None,
     desired: torch.Tensor | None = None,
     divergence: torch.Tensor | None = None,
-) -> Answers:
-    """The answers, by a model.
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Log-probability per token and reward of each answer, and the losses.
 
     Args:
         model: on its device.
         config: of the trial.
-        tokens: of questions with answers, int64 [answers, length + 1].
+        tokens: of answers behind their questions, int64 [answers, length + 1]; of pairs, the
+            preferred and the rejected answer in turn.
         counted: whether the next token is of an answer, bool [answers, length].
-        reference: log-probability of each answer by the first model, [answers].
-        weights: of the next tokens in `texts`, [answers, length].
-        desired, divergence: as of `Answers`.
+        reference: log-probability of each answer by the first model, if it counts, [answers].
+        weights: orpo: of the next tokens in the likelihood of texts, [answers, length].
+        desired: kto: whether each answer is desirable, bool [answers].
+        divergence: kto: of the model from the first one, nats, a scalar.
     """
     each = _token_log_probs(model, tokens, config)
-    found = (each * counted).sum(dim=1)
-    gains = found if reference is None else found - reference
-    texts = None if weights is None else -(each * weights).sum(dim=1)
-    return Answers(found, gains, counted.sum(dim=1), texts, desired, divergence)
+    found, lengths = (each * counted).sum(dim=1), counted.sum(dim=1)
+    gains = found / lengths if reference is None else found - reference
+    texts = None if weights is None else -(each * weights).sum(dim=1)[::2]
+    losses = preference_losses(config, gains, lengths, texts, desired, divergence)
+    return found / lengths, config.beta * gains, losses
 
 
 def answer_log_probs(
     model: nn.Module, tokens: torch.Tensor, counted: torch.Tensor, config: DPOConfig
 ) -> torch.Tensor:
     """Log-probability of each answer, nats, float32 [answers]."""
-    return score_answers(model, config, tokens, counted).gains
+    return (_token_log_probs(model, tokens, config) * counted).sum(dim=1)
 
 
 def _token_log_probs(model: nn.Module, tokens: torch.Tensor, config: DPOConfig) -> torch.Tensor:
@@ -95,34 +74,40 @@ def _token_log_probs(model: nn.Module, tokens: torch.Tensor, config: DPOConfig) 
     return -F.cross_entropy(logits, targets.reshape(-1), reduction="none").view(targets.shape)
 
 
-def rewards_of(answers: Answers, config: DPOConfig) -> torch.Tensor:
-    """The reward that a loss gives each answer, [answers]."""
-    gains = answers.gains
-    return config.beta * (gains if config.has_reference else gains / answers.lengths)
+def preference_losses(
+    config: DPOConfig,
+    gains: torch.Tensor,
+    lengths: torch.Tensor,
+    texts: torch.Tensor | None = None,
+    desired: torch.Tensor | None = None,
+    divergence: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The loss of each pair, [pairs], or with kto of each answer, [answers].
 
-
-def preference_losses(answers: Answers, config: DPOConfig) -> torch.Tensor:
-    """The loss of each pair, [pairs], or with kto of each answer, [answers]."""
+    Args:
+        config: of the trial.
+        gains: log-probability of each answer minus that by the first model, or, where that does not
+            count, per token, [answers].
+        lengths: tokens of each answer, [answers].
+        texts: orpo: negative log-likelihood of each preferred text, times its weight, [pairs].
+        desired, divergence: as of `score_answers`.
+    """
+    beta, smoothing = config.beta, config.label_smoothing
     if config.loss == "kto":
-        return _kto_losses(answers, config)
-    beta, gains, smoothing = config.beta, answers.gains, config.label_smoothing
-    if config.loss != "sigmoid":
-        gains = gains / answers.lengths
+        assert desired is not None
+        assert divergence is not None
+        above = beta * (gains - divergence)
+        good = config.desirable_weight * torch.sigmoid(-above)
+        return torch.where(desired, good, config.undesirable_weight * torch.sigmoid(above))
+    if config.loss == "ipo":
+        gains = gains / lengths
     if config.loss == "orpo":
-        assert answers.texts is not None
         gains = gains.clamp(max=LIKELIEST)
-        odds = gains - torch.log(-torch.expm1(gains))
-        return answers.texts[::2] - beta * F.logsigmoid(odds[::2] - odds[1::2])
+        gains = gains - torch.log(-torch.expm1(gains))  # log-odds
     margins = gains[::2] - gains[1::2]
+    if texts is not None:
+        return texts - beta * F.logsigmoid(margins)
     if config.loss == "ipo":
         return (margins - 1 / (2 * beta)) ** 2
     margins = beta * margins - (config.gamma if config.loss == "simpo" else 0.0)
     return -F.logsigmoid(margins) * (1 - smoothing) - F.logsigmoid(-margins) * smoothing
-
-
-def _kto_losses(answers: Answers, config: DPOConfig) -> torch.Tensor:
-    assert answers.desired is not None
-    assert answers.divergence is not None
-    above = config.beta * (answers.gains - answers.divergence)
-    good = config.desirable_weight * torch.sigmoid(-above)
-    return torch.where(answers.desired, good, config.undesirable_weight * torch.sigmoid(above))

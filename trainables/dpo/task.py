@@ -24,25 +24,10 @@ from trainables.common.data_sampler import Sampler, shares
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.dpo.config import OF_PAIRS, DPOConfig
 from trainables.dpo.divergence import Divergence
-from trainables.dpo.loss import PreferenceLoss, preference_losses, rewards_of, score_answers
+from trainables.dpo.loss import PreferenceLoss, score_answers
 from trainables.dpo.reference import reference_log_probs
 from trainables.sft.task import place_of, with_start
 from trainables.worker import Worker
-
-
-@dataclass(frozen=True)
-class OfBatch:
-    """What the losses of a batch have in common, over all ranks.
-
-    Attributes:
-        token_weight: orpo: of a token of a preferred text, in a mean over pairs that is one over
-            such tokens; 0: of the rows at hand alone.
-        divergence: kto: as of `Answers`.
-    """
-
-    token_weight: float = 0.0
-    divergence: torch.Tensor | None = None
-
 
 METRICS = (
     *("accuracy", "ranking_accuracy", "reward_margin"),
@@ -77,9 +62,8 @@ class DPOTask(LanguageTask):
 
     def __post_init__(self) -> None:
         self._divergence = Divergence(self.config, self.dataset)
-        self._of_batch = OfBatch()
+        self._weight, self._kl = 0.0, torch.zeros(())
         self._sampler: Sampler | None = None
-        self._lengths = {split: self.dataset.lengths(split) for split in Split}
         self._labels = {} if self._in_pairs else {s: self.dataset.labels(s) for s in Split}
         if self._labels and len({*self._labels[Split.TRAIN].tolist()}) == 1:
             raise UserError(
@@ -87,35 +71,35 @@ class DPOTask(LanguageTask):
             )
 
     @property
-    def _is_kto(self) -> bool:
-        return self.config.loss == "kto"
-
-    @property
     def _in_pairs(self) -> bool:
         return self.config.data.label is None
+
+    def _lengths(self, split: Split) -> Rows:
+        return self.dataset.arrays(split)[2]
 
     @property
     def size(self) -> int:
         """Rows of the train split."""
-        return len(self._lengths[Split.TRAIN]) // self.config.data.answers_of_row
+        return len(self._lengths(Split.TRAIN)) // self.config.data.answers_of_row
 
     def updates(self, number: int, rows: Rows, model: nn.Module, worker: Worker) -> Sequence[Rows]:
         """Note what the losses of a batch of all ranks have in common."""
         if self._sampler is None:
             self._sampler = Sampler(self.size, self.config.batch_size, worker.seed)
         batch, first = self._sampler.batch_rows(number), worker.mesh.dp_rank * len(rows)
-        self._of_batch = OfBatch(self._token_weight(Split.TRAIN, batch))
-        if self._is_kto:
+        self._weight = self._token_weight(Split.TRAIN, batch)
+        if self.config.loss == "kto":
             before = np.roll(batch, 1)[first : first + len(rows)]
             asked, others = self._answers(rows), self._answers(before)
             total = self._divergence.total(model, Split.TRAIN, asked, others)
             mean = worker.sum({"kl": float(total)})["kl"] / len(self._answers(batch))
-            self._of_batch = OfBatch(divergence=total.new_tensor(max(mean, 0.0)))
+            self._kl = total.new_tensor(max(mean, 0.0))
         return (rows,)
 
     def batch(self, rows: Rows, device: torch.device) -> tuple[torch.Tensor | None, ...]:
         """The inputs of `PreferenceLoss`."""
-        return self._inputs(Split.TRAIN, self._answers(rows), device, self._of_batch)
+        weight = self._weight or self._token_weight(Split.TRAIN, rows)
+        return self._inputs(Split.TRAIN, self._answers(rows), device, weight, self._kl)
 
     def objective(self, model: nn.Module) -> nn.Module:
         """The mean loss of rows."""
@@ -123,12 +107,12 @@ class DPOTask(LanguageTask):
 
     def num_items(self, rows: Rows) -> int:
         """Tokens of the answers and of their questions."""
-        return int(self._lengths[Split.TRAIN][self._answers(rows)].sum())
+        return int(self._lengths(Split.TRAIN)[self._answers(rows)].sum())
 
     def train_metrics(self, worker: Worker) -> dict[str, float]:
         """With kto, the divergence in the last step."""
-        found, kl = super().train_metrics(worker), self._of_batch.divergence
-        return found if kl is None else {**found, "kl": float(kl)}
+        found = super().train_metrics(worker)
+        return {**found, "kl": float(self._kl)} if self.config.loss == "kto" else found
 
     def evaluate(
         self,
@@ -155,37 +139,36 @@ class DPOTask(LanguageTask):
         self, model: nn.Module, split: Split, rank: int, world_size: int
     ) -> dict[str, list[float]]:
         size = self.config.data.answers_of_row
-        chosen = spread(len(self._lengths[split]) // size, self.config.eval_sequences)
+        chosen = spread(len(self._lengths(split)) // size, self.config.eval_sequences)
         training, device = model.training, next(model.parameters()).device
         model.eval()
         found: dict[str, list[float]] = {
             n: [] for n in METRICS if self._in_pairs or n not in OF_PAIRS
         }
-        common = OfBatch(self._token_weight(split, chosen))
+        weight, kl = self._token_weight(split, chosen), torch.zeros((), device=device)
         for part in shares(len(chosen), EVAL_BATCH, rank, world_size):
             rows = self._answers(chosen[part])
-            if self._is_kto:
+            if self.config.loss == "kto":
                 total = self._divergence.total(model, split, rows, np.roll(rows, size))
-                common = OfBatch(divergence=(total / len(rows)).clamp(min=0))
+                kl = (total / len(rows)).clamp(min=0)
             with torch.no_grad():
-                values = self._scores(model, *self._inputs(split, rows, device, common))
+                values = self._scores(model, *self._inputs(split, rows, device, weight, kl))
             for name, value in values.items():
                 found[name] += value.double().tolist()
         model.train(training)
         return found
 
     def _scores(self, model: nn.Module, *inputs: Any) -> dict[str, torch.Tensor]:
-        found = score_answers(model, self.config, *inputs)
-        rewards, losses = rewards_of(found, self.config), preference_losses(found, self.config)
+        per_token, rewards, losses = score_answers(model, self.config, *inputs)
         if not self._in_pairs:
-            assert found.desired is not None
+            desired = inputs[4]
             return {
-                "accuracy": ((rewards > 0) == found.desired).float(),
-                "chosen_reward": rewards[found.desired],
-                "rejected_reward": rewards[~found.desired],
+                "accuracy": ((rewards > 0) == desired).float(),
+                "chosen_reward": rewards[desired],
+                "rejected_reward": rewards[~desired],
                 "eval_loss": losses,
             }
-        (chosen, rejected), per_token = rewards.view(-1, 2).T, found.log_probs / found.lengths
+        chosen, rejected = rewards[::2], rewards[1::2]
         return {
             "accuracy": (chosen > rejected).float(),
             "ranking_accuracy": (per_token[::2] > per_token[1::2]).float(),
@@ -202,23 +185,23 @@ class DPOTask(LanguageTask):
         return (2 * rows[:, None] + np.arange(2)).reshape(-1)
 
     def _inputs(
-        self, split: Split, rows: Rows, device: torch.device, common: OfBatch
+        self, split: Split, rows: Rows, device: torch.device, weight: float, kl: torch.Tensor
     ) -> tuple[torch.Tensor | None, ...]:
         compiled = may_compile(self.config, device)
         tokens, counted = self.dataset.inputs(split, rows, device, compiled=compiled)
-        reference = weights = desired = None
+        reference = weights = None
         if self.config.has_reference:
             reference = torch.from_numpy(self.reference[split][rows]).to(device)
         if self.config.loss == "orpo":
-            sizes = torch.from_numpy(self._lengths[split][rows]).to(device)
-            shown = torch.arange(1, tokens.shape[1], device=device) < sizes[:, None]
-            weights = shown * (common.token_weight or self._token_weight(split, rows[::2] // 2))
-        if self._is_kto:
-            labels = rows % 2 == 0 if self._in_pairs else self._labels[split][rows]
-            desired = torch.from_numpy(labels).to(device)
-        return tokens, counted, reference, weights, desired, common.divergence
+            sizes = torch.from_numpy(self._lengths(split)[rows]).to(device)
+            weights = weight * (torch.arange(1, tokens.shape[1], device=device) < sizes[:, None])
+        if self.config.loss != "kto":
+            return tokens, counted, reference, weights
+        labels = rows % 2 == 0 if self._in_pairs else self._labels[split][rows]
+        return tokens, counted, reference, None, torch.from_numpy(labels).to(device), kl
 
     def _token_weight(self, split: Split, pairs: Rows) -> float:
+        """Of orpo, of a token of a preferred text: means over pairs become one over tokens."""
         if self.config.loss != "orpo":
             return 0.0
-        return len(pairs) / float((self._lengths[split][2 * pairs] - 1).sum())
+        return len(pairs) / float((self._lengths(split)[2 * pairs] - 1).sum())

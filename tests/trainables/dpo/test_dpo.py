@@ -19,7 +19,7 @@ from trainables.base import Split
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.trained_model import trained_once
 from trainables.dpo.config import DPOConfig
-from trainables.dpo.loss import Answers, preference_losses
+from trainables.dpo.loss import preference_losses
 from trainables.training.task import open_task
 
 CONFIG = EXAMPLES["dpo"].config
@@ -65,9 +65,8 @@ def test_losses_and_gradients_are_those_of_trl(tmp_path: Path, cache: Path, name
 
 
 def test_label_smoothing_is_that_of_the_formula() -> None:
-    log_probs = torch.tensor([1.0, -1.0])
-    answers = Answers(log_probs, log_probs, torch.tensor([2, 4]))
-    found = preference_losses(answers, config_of(beta=0.5, label_smoothing=0.1))
+    config, lengths = config_of(beta=0.5, label_smoothing=0.1), torch.tensor([2, 4])
+    found = preference_losses(config, torch.tensor([1.0, -1.0]), lengths)
     down, up = (math.log(1 + math.exp(-margin)) for margin in (1.0, -1.0))
     assert found.tolist() == pytest.approx([0.9 * down + 0.1 * up])
 

@@ -57,7 +57,12 @@ def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
 
 
 def load_model(
-    config: CausalLMConfig, dataset: Dataset, weights: Path, lora: LoRAConfig | None = None
+    config: CausalLMConfig,
+    dataset: Dataset,
+    weights: Path,
+    lora: LoRAConfig | None = None,
+    *,
+    rounded: bool = False,
 ) -> nn.Module:
     """The model of a configuration, with the weights of a folder.
 
@@ -66,13 +71,19 @@ def load_model(
         dataset: on which it trained.
         weights: holds `model.safetensors`, or an adapter, which is not merged.
         lora: hyperparameters of the adapter; None: those with which it was trained.
+        rounded: as of `as_first`.
 
     Raises:
         UserError: the weights are of another model.
     """
     if has_adapter(weights):
-        base = _base_of(config, dataset, weights)
-        load_adapter(as_first(base, config), lora or saved_lora(weights), weights)
+        base = new_model(config, dataset)
+        if weights_digest(base) != read_lineage(weights):
+            raise UserError(
+                f"{config.model_name_or_path}: not the base of the adapter in {weights}"
+            )
+        as_first(base, config, rounded=rounded)
+        load_adapter(base, lora or saved_lora(weights), weights)
         return base
     with quiet_transformers():
         shape = architecture(config, dataset.meta, _saved_heads(weights))
@@ -98,23 +109,16 @@ def load_model(
     return loaded
 
 
-def _base_of(config: CausalLMConfig, dataset: Dataset, adapter: Path) -> nn.Module:
-    base = new_model(config, dataset)
-    if weights_digest(base) != read_lineage(adapter):
-        raise UserError(f"{config.model_name_or_path}: not the base of the adapter in {adapter}")
-    return base
-
-
-def as_first(model: nn.Module, config: CausalLMConfig) -> nn.Module:
+def as_first(model: nn.Module, config: CausalLMConfig, *, rounded: bool = False) -> nn.Module:
     """A model of `new_model` as an adapter finds it: with `lora.quantize`, of 4 bits.
 
-    Without a GPU its weights are rounded, which computes the same.
+    Where it is `rounded`, or there is no GPU, its weights are float32 of the same values.
     """
     if config.lora is not None and config.lora.quantize:
-        if torch.cuda.is_available():
-            quantize_base(model, compute_dtype(config.dtype, torch.device("cuda")))
-        else:
+        if rounded or not torch.cuda.is_available():
             round_base(model)
+        else:
+            quantize_base(model, compute_dtype(config.dtype, torch.device("cuda")))
     return model
 
 
@@ -131,14 +135,8 @@ _MUST_BE_EMPTY = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_m
 
 def load_merged(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Module:
     """As `load_model`, with the adapter merged into its base if there is one."""
-    if not has_adapter(weights):
-        return load_model(config, dataset, weights)
-    if config.lora is None or not config.lora.quantize:
-        return merge_adapter(load_model(config, dataset, weights))
-    base = _base_of(config, dataset, weights)
-    round_base(base)
-    load_adapter(base, saved_lora(weights), weights)
-    return merge_adapter(base)
+    model = load_model(config, dataset, weights, rounded=True)
+    return merge_adapter(model) if has_adapter(weights) else model
 
 
 def save_model(

@@ -99,14 +99,18 @@ class Conversations(Dataset):
             device: of the tensors.
             compiled: whether the length is one of `SHAPES`.
         """
-        if split not in self._arrays:  # each step would open the files again
-            self._arrays[split] = self.sequences(split), self.counted(split), self.lengths(split)
-        tokens, counted, lengths = self._arrays[split]
+        tokens, counted, lengths = self.arrays(split)
         step = -(-counted.shape[1] // SHAPES) if compiled else 1
         most = int(lengths[rows].max()) - 1
         width = min(counted.shape[1], -(-most // step) * step)
         shown = tokens[rows, : width + 1]
         return to_device(shown, device), to_device(counted[rows, :width], device)
+
+    def arrays(self, split: Split) -> tuple[npt.NDArray[Any], Flags, Rows]:
+        """`sequences`, `counted` and `lengths`, opened once: each step takes some of them."""
+        if split not in self._arrays:
+            self._arrays[split] = self.sequences(split), self.counted(split), self.lengths(split)
+        return self._arrays[split]
 
     @cached_property
     def _arrays(self) -> dict[Split, tuple[npt.NDArray[Any], Flags, Rows]]:
