@@ -231,9 +231,7 @@ def _check_targets(model: nn.Module, targets: list[str]) -> None:
 
 
 def _check_saved(model: nn.Module, wanted: list[str]) -> None:
-    """Refuse modules of `modules_to_save` that are not there, adapted, or share a matrix."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
+    """Refuse modules of `modules_to_save` that are not there, or share a matrix."""
     every = dict(model.named_modules())
     for end in wanted:
         if not any(name.endswith(end) for name in every):
@@ -241,14 +239,9 @@ def _check_saved(model: nn.Module, wanted: list[str]) -> None:
             raise UserError(f"lora.modules_to_save: no module '{end}'{suggest(end, known)}")
     users = Counter(id(p) for m in every.values() for p in m.parameters(recurse=False))
     for name, module in every.items():
-        if not name.endswith(tuple(wanted)):  # as peft finds them
-            continue
-        if any(users[id(p)] > 1 for p in module.parameters()):
+        found = name.endswith(tuple(wanted))  # as peft finds them
+        if found and any(users[id(p)] > 1 for p in module.parameters()):
             raise UserError(f"lora.modules_to_save: '{name}' shares a matrix with another module")
-        if any(isinstance(m, BaseTunerLayer) for m in module.modules()):
-            raise UserError(
-                f"lora.modules_to_save: '{name}' is adapted, too; set lora.targets without it"
-            )
 
 
 def _peft_config(lora: LoRAConfig) -> Any:
