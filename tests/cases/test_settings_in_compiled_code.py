@@ -25,11 +25,15 @@ SHAPE = {"hidden_size": 16, "num_layers": 1, "vocab_size": 300}
 META = {"vocab_size": 300, "end": 0}
 TOKENS = torch.randint(0, 300, (2, 9), generator=torch.Generator().manual_seed(0))
 PAIR, EACH, TOP = torch.ones(2), torch.ones(2, 8), torch.ones(2, 8, 4)
+KTO = {"loss": "kto", "desirable_weight": 1.2}
 LOSSES: list[tuple[str, Any, Any, dict[str, Any], tuple[Any, ...]]] = [
     ("causal_lm", CausalLMConfig, NextTokenLoss, {"experts": None}, ()),
     ("distill", DistillConfig, DistillationLoss, {"experts": None}, (None, TOP.long(), -TOP)),
     ("dpo", DPOConfig, PreferenceLoss, {"label_smoothing": 0.1}, (EACH.bool(), PAIR)),
     ("dpo", DPOConfig, PreferenceLoss, {"loss": "ipo"}, (EACH.bool(), PAIR)),
+    ("dpo", DPOConfig, PreferenceLoss, {"loss": "orpo"}, (EACH.bool(), None, 0.1 * EACH)),
+    ("dpo", DPOConfig, PreferenceLoss, {"loss": "simpo", "gamma": 0.2}, (EACH.bool(),)),
+    ("dpo", DPOConfig, PreferenceLoss, KTO, (EACH.bool(), PAIR, None, PAIR > 0, 0.1 * PAIR[0])),
     ("dpo", DPOConfig, PreferenceLoss, {"lora": {"rank": 2}}, (EACH.bool(), PAIR)),
     ("grpo", GRPOConfig, PolicyLoss, {"beta": 0.1}, (EACH, PAIR, EACH, EACH)),
 ]

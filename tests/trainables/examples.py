@@ -136,7 +136,10 @@ EXAMPLES: dict[str, Example] = {
         },
         steps=(2, 4, 6),
         learned="eval_loss",
-        judged=("accuracy", "chosen_reward", "rejected_reward", "reward_margin", "eval_loss"),
+        judged=(
+            *("accuracy", "ranking_accuracy", "reward_margin"),
+            *("chosen_reward", "rejected_reward", "eval_loss"),
+        ),
     ),
     "distill": Example(
         {

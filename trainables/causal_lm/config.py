@@ -20,6 +20,7 @@ from trainables.causal_lm.layouts.rules import (
     window_problem,
 )
 from trainables.causal_lm.lora import LoRAConfig, lora_problem
+from trainables.causal_lm.quantized import quantize_problem
 from trainables.causal_lm.shape import ShapeConfig
 from trainables.config import Problem, path_in
 from trainables.data.text.config import DataConfig, paths_in
@@ -133,6 +134,11 @@ class CausalLMConfig(ShapeConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> CausalLMConfig:
+        if self.compile is True and self.lora is not None and not self.lora.is_plain:
+            raise ValueError(
+                "compile: torch.compile does not take lora.use_dora, modules_to_save or quantize;"
+                " remove it"
+            )
         if self.adamw_learning_rate is not None and self.optimizer != "muon":
             raise ValueError("adamw_learning_rate has an effect only with optimizer: muon")
         self._check_parametrization()
@@ -221,6 +227,8 @@ class CausalLMConfig(ShapeConfig):
                 found.append((("data", "paths"), f"no file matches {pattern}"))
         if self.lora is not None and (problem := lora_problem()):
             found.append((("lora",), problem))
+        if self.lora is not None and self.lora.quantize and (problem := quantize_problem()):
+            found.append((("lora", "quantize"), problem))
         for key in ("model_name_or_path", "tokenizer"):
             name = getattr(self, key) or ""
             if name.startswith(("/", ".", "~")) and not Path(name).expanduser().is_dir():
@@ -246,7 +254,7 @@ class CausalLMConfig(ShapeConfig):
             "optimizer": "muon" if self.optimizer == "muon" else None,
             "dtype": "float16" if self.dtype == "float16" else None,
             "compile": "True" if self.compile is True and not self.compiles_on(layout) else None,
-            "lora": "" if self.lora is not None and layout.tp > 1 else None,
+            "lora": self._lora_in_parts(layout),
         }
         given = {name: value for name, value in whole_only.items() if value is not None}
         found = pipeline_field(layout, self.not_in_pipelines) or layout_problem(
@@ -259,13 +267,21 @@ class CausalLMConfig(ShapeConfig):
         found = found or window_problem(layout, model)
         return found or super().validate_layout(layout)
 
+    def _lora_in_parts(self, layout: Layout) -> str | None:
+        """What of the adapter needs a whole model on each rank."""
+        if self.lora is None or (self.lora.is_plain and layout.tp == 1):
+            return None
+        return "" if self.lora.is_plain else "with use_dora, modules_to_save or quantize"
+
     def layout_memory(self, layout: Layout, *, on_gpu: bool) -> RankMemory | None:
         """Of a plain Llama whose weights are all trained; None for others."""
         return layout_memory(self, layout, on_gpu=on_gpu)
 
     def compiles_on(self, layout: Layout) -> bool:
         """Whether `torch.compile` takes the blocks of a rank: whole ones, without experts, whose
-        balance is read from outside."""
+        balance is read from outside, and with plain adapters."""
+        if self.lora is not None and not self.lora.is_plain:
+            return False
         return not layout.shares_model or (layout.cuts_weights_only and self.experts is None)
 
     @property

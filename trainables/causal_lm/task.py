@@ -26,6 +26,7 @@ from trainables.causal_lm.lora import add_adapter, copy_adapter, write_adapter
 from trainables.causal_lm.model.compilation import compile_blocks, compiles, compiles_documents
 from trainables.causal_lm.model.dropout import disable_dropout
 from trainables.causal_lm.model.model import (
+    as_first,
     first_model,
     load_merged,
     load_model,
@@ -104,7 +105,7 @@ class LanguageTask(Task):
         """The model with an adapter, which is no part of the lineage."""
         model, lineage = first_model(self.config, self.dataset)
         if self.config.lora is not None:
-            add_adapter(model, self.config.lora, self.config.init_seed)
+            add_adapter(as_first(model, self.config), self.config.lora, self.config.init_seed)
         return model, lineage
 
     def resume(self, checkpoint: Path) -> nn.Module:
@@ -118,6 +119,8 @@ class LanguageTask(Task):
     def place(self, model: nn.Module, worker: Worker) -> nn.Module:
         """The loss on this rank's device, or its stages of the model."""
         config, mesh = self.config, worker.mesh
+        if worker.device.type != "cuda" and config.lora is not None and config.lora.quantize:
+            raise UserError("lora.quantize: 4bit is trained on CUDA devices only; remove it")
         if not config.has_dropout:
             disable_dropout(model)
         if config.activation_checkpointing:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -25,15 +25,26 @@ class PairsConfig(RowsConfig):
         "chosen": "answer",
         "rejected": "rejected",
     }
+    later_fields: ClassVar[tuple[str, ...]] = (*RowsConfig.later_fields, "label", "answer")
 
     source: Literal["arithmetic", "countdown", "sorting", "format", "files"] = Field(
         "arithmetic", description=f"right and wrong answers of {GENERATED_HELP}"
     )
     chosen: str = Field("chosen", description="column of the preferred answers")
     rejected: str = Field("rejected", description="column of the rejected answers")
+    label: str | None = Field(
+        None,
+        description="kto: column that says whether the one answer of a row is desirable, true or"
+        " false (or 1 or 0); null: rows have pairs, of which kto makes two answers each",
+    )
+    answer: str = Field("answer", description="with label: column of the answers")
 
     def rows(self, files: list[Path]) -> Iterator[Row]:
         """The preferred answer of each question, followed by the rejected one."""
+        if self.label is not None:
+            columns = Columns(self.question, self.answer, unit=self.split_by, label=self.label)
+            yield from read_rows(files, columns)
+            return
         each = (
             read_rows(files, Columns(self.question, answer, unit=self.split_by))
             for answer in (self.chosen, self.rejected)
@@ -43,12 +54,15 @@ class PairsConfig(RowsConfig):
 
     @property
     def answers_of_row(self) -> int:
-        """Two: they are used together, or not at all."""
-        return 2
+        """Two: they are used together, or not at all; one with labels."""
+        return 2 if self.label is None else 1
+
+    def _is_plain(self) -> bool:
+        return self.label is None
 
     def as_answers(self) -> AnswersConfig:
         """The questions with their preferred answers."""
-        given = self.model_dump(exclude={"chosen", "rejected"})
+        given = self.model_dump(exclude={"chosen", "rejected", "label", "answer"})
         made = {"answer": self.chosen} if self.source == "files" else {}
         return AnswersConfig.model_validate({**given, **made})
 
@@ -72,58 +86,114 @@ def _behind(row: Conversation, count: int) -> Conversation:
     return replace(row, messages=(*without_weight(first), *rest))
 
 
+_KEYS_OF = {
+    "label_smoothing": ("sigmoid", "simpo"),
+    "gamma": ("simpo",),
+    "desirable_weight": ("kto",),
+    "undesirable_weight": ("kto",),
+}
+"""Hyperparameter → the losses that have it."""
+
+
 class DPOConfig(TunedConfig):
-    """Hyperparameters of direct preference optimisation."""
+    """Hyperparameters of learning from preferences."""
 
     task_class: ClassVar[str] = "trainables.dpo.task:DPOTask"
 
     data: PairsConfig = Field(
         default_factory=lambda: PairsConfig(), description="the pairs of answers"
     )
-    beta: float = Field(
-        0.1, gt=0, description="how much a log-probability must change to count; small: much"
-    )
-    loss: Literal["sigmoid", "ipo"] = Field(
+    loss: Literal["sigmoid", "ipo", "orpo", "simpo", "kto"] = Field(
         "sigmoid",
         description="sigmoid: of DPO; ipo: the squared distance of the margin per token from"
-        " 1 / (2 beta), which is bounded",
+        " 1 / (2 beta), which is bounded; orpo: odds of the answers, beside the likelihood of the"
+        " preferred text; simpo: log-probabilities per token, with a margin; kto: of single"
+        " answers, desirable or not. orpo and simpo have no first model to compare with",
+    )
+    beta: float = Field(
+        0.1,
+        gt=0,
+        description="how much a log-probability must change to count; small: much. orpo: weight of"
+        " the odds; simpo: scale of the log-probabilities per token, 2 to 2.5 in its paper",
     )
     label_smoothing: float = Field(
-        0.0, ge=0, lt=0.5, description="sigmoid: the share of pairs that are the wrong way round"
+        0.0,
+        ge=0,
+        lt=0.5,
+        description="sigmoid and simpo: the share of pairs that are the wrong way round",
     )
-    batch_size: int = Field(16, gt=0, description="pairs per step, of all workers together")
+    gamma: float = Field(
+        0.5, ge=0, description="simpo: how much more reward a preferred answer must have"
+    )
+    desirable_weight: float = Field(1.0, ge=0, description="kto: weight of desirable answers")
+    undesirable_weight: float = Field(1.0, ge=0, description="kto: weight of undesirable answers")
+    batch_size: int = Field(
+        16,
+        gt=0,
+        description="rows (pairs, or answers with labels) per step, of all workers together",
+    )
     micro_batch_size: int | None = Field(
-        None, gt=0, description="pairs that a worker computes at once; null: all of its share"
+        None, gt=0, description="rows that a worker computes at once; null: all of its share"
     )
     sequence_length: int = Field(
         256, ge=2, description="tokens of a question and an answer; longer ones are bad data"
     )
     learning_rate: float = Field(1e-4, gt=0, description="peak step size; see causal_lm")
     eval_sequences: int = Field(
-        128, gt=0, description="pairs evaluated at each report, spread over the split"
+        128, gt=0, description="rows evaluated at each report, spread over the split"
     )
 
     @model_validator(mode="after")
     def _complete(self) -> DPOConfig:
-        if self.label_smoothing and self.loss != "sigmoid":
-            raise ValueError("label_smoothing has an effect only with loss: sigmoid")
+        for name, losses in _KEYS_OF.items():
+            given = getattr(self, name) != type(self).model_fields[name].default
+            if given and self.loss not in losses:
+                raise ValueError(f"{name} has an effect only with loss: {' or '.join(losses)}")
+        if self.loss == "kto" and self.batch_size < 2:
+            raise ValueError("batch_size: kto compares rows of a batch; it must be 2 or more")
+        if self.data.label is not None:
+            if self.loss != "kto":
+                raise ValueError("data.label: only loss: kto learns from single answers")
+            if self.sft is not None:
+                raise ValueError(
+                    "sft: it would learn all answers of data.label, also bad ones;"
+                    " set model_name_or_path"
+                )
         return self
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether the loss compares with the first model."""
+        return self.loss not in ("orpo", "simpo")
 
     def same_as_start(self) -> dict[str, Any]:
         """The preferred answers, too."""
         return {**super().same_as_start(), "data": self.data.as_answers()}
 
 
+OF_PAIRS = ("ranking_accuracy", "reward_margin")
+"""Metrics that single answers do not have."""
+
+
 class DPO(TaskTrainable[DPOConfig]):
-    """A causal language model that learns which of two answers is preferred (DPO)."""
+    """A causal language model that learns which answers are preferred (DPO and its kin)."""
 
     Config = DPOConfig
     metric_names = (
         "accuracy",
+        "ranking_accuracy",
         "reward_margin",
         "chosen_reward",
         "rejected_reward",
+        "kl",
         *(n for n in CausalLM.metric_names if n not in ("perplexity", "bits_per_byte")),
     )
     elastic = True
     runs_on_mps = True
+
+    def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """Single answers have no margins; only kto has a divergence."""
+        missing = set() if config.get("loss") == "kto" else {"kl"}
+        if (config.get("data") or {}).get("label") is not None:
+            missing |= set(OF_PAIRS)
+        return tuple(name for name in self.metric_names if name not in missing)

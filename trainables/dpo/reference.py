@@ -19,7 +19,7 @@ import torch
 
 from trainables.base import Split
 from trainables.causal_lm.evaluation import EVAL_BATCH
-from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.model.model import as_first, new_model
 from trainables.causal_lm.model.objective import move_model
 from trainables.common.data_sampler import shares
 from trainables.data.conversations.dataset import Conversations
@@ -55,13 +55,14 @@ def reference_log_probs(
         "model": weights_digest(model),
         "data": dataset.key,
         "dtype": str(compute_dtype(config.dtype, device)),
+        **({"quantize": config.lora.quantize} if config.lora and config.lora.quantize else {}),
     }
     key = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:32]
     folder = cache / f"reference-{key}"
 
     @torch.no_grad()
     def build(new: Path) -> None:
-        frozen = move_model(model, device).eval()
+        frozen = move_model(as_first(model, config), device).eval()
         for split in Split:
             found = []
             for part in shares(len(dataset.lengths(split)), EVAL_BATCH, 0, 1):

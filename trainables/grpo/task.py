@@ -14,7 +14,7 @@ from torch import nn
 from trainables.base import Split
 from trainables.causal_lm.evaluation import EVAL_BATCH
 from trainables.causal_lm.model.compilation import may_compile
-from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.model.model import as_first, new_model
 from trainables.causal_lm.model.objective import shard_or_move
 from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
@@ -140,7 +140,7 @@ class GRPOTask(LanguageTask):
     def _by_reference(self, tokens: torch.Tensor, last: int, mesh: Mesh) -> torch.Tensor:
         """Log-probabilities of the last tokens by the model at step 0, 16 sequences at a time."""
         if self._reference is None:
-            self._reference = new_model(self.config, self.dataset).eval()
+            self._reference = as_first(new_model(self.config, self.dataset), self.config).eval()
             shard_or_move(self._reference, self.config, mesh, tokens.device)
         each = torch.split(tokens, EVAL_BATCH)
         parts = [token_log_probs(self._reference, t, last, self.config) for t in each]

@@ -17,22 +17,30 @@ from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_trial
 from search_spaces.errors import UserError
+from search_spaces.layout import Layout
 from tests.cli.trained import trained
 from tests.trainables.causal_lm.pretrained import write_base
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.lora import LoRAConfig, add_adapter
+from trainables.causal_lm.lora import LoRAConfig, add_adapter, copy_adapter, write_adapter
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.trainable import CausalLM
 from trainables.data.text.dataset import prepare
 from trainables.job import Answer
 from trainables.training.checkpoint import read_lineage, weights_digest
+from trainables.training.task import open_task
 from tuning.evaluation.average import AverageOptions, ModelChoice, average_models
 
 pytestmark = pytest.mark.filterwarnings("ignore:`is_gradient_checkpointing` is deprecated")
 """`PeftModel` asks for it; the adapters that are trained here are none."""
 LORA = {"rank": 2, "alpha": 8, "dropout": 0.2}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "rslora": {"use_rslora": True},
+    "dora": {"use_dora": True, "modules_to_save": ["model.norm"]},
+    "modules": {"modules_to_save": ["mlp"]},
+}
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +49,11 @@ def adapted(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, 
     return {**write_base(tmp_path_factory.mktemp("m") / "base", cache), "lora": LORA}
 
 
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_adapter_resumes_bit_for_bit_and_is_read_by_peft(
-    tmp_path: Path, cache: Path, adapted: dict[str, Any]
+    tmp_path: Path, cache: Path, adapted: dict[str, Any], variant: str
 ) -> None:
+    adapted = {**adapted, "lora": {**LORA, **VARIANTS[variant]}}
     whole = run_trial(tmp_path / "whole", "causal_lm", adapted, cache=cache)
     stopped = RecordingChannel({2: Answer.STOP})
     run_trial(tmp_path / "cut", "causal_lm", adapted, channel=stopped, cache=cache)
@@ -68,6 +78,9 @@ def test_adapter_resumes_bit_for_bit_and_is_read_by_peft(
         merged = auto.from_pretrained(tmp_path / "hf")(tokens).logits
         assert not torch.allclose(start(tokens).logits, expected)
     torch.testing.assert_close(merged, expected)
+    if variant != "plain":
+        plain = run_trial(tmp_path / "plain", "causal_lm", {**adapted, "lora": LORA}, cache=cache)
+        assert plain.curve != whole.curve
 
 
 def test_adapter_of_another_base_or_rank_is_refused(
@@ -87,8 +100,9 @@ def test_adapter_of_another_base_or_rank_is_refused(
         run_trial(tmp_path / "t", "causal_lm", wider, attempt=2, cache=cache)
 
 
+@pytest.mark.parametrize("use_dora", [False, True])
 def test_adapters_of_different_ranks_average_as_whole_models(
-    tmp_path: Path, adapted: dict[str, Any]
+    tmp_path: Path, adapted: dict[str, Any], use_dora: bool
 ) -> None:
     sweep: dict[str, Any] = {
         "name": "adapters",
@@ -96,7 +110,7 @@ def test_adapters_of_different_ranks_average_as_whole_models(
         "metric": "eval_loss",
         "mode": "min",
         "space": {"lora": {"rank": {"grid_search": [2, 4]}}},
-        "fixed": {**adapted, "lora": {"alpha": 8}},
+        "fixed": {**adapted, "lora": {"alpha": 8, "use_dora": use_dora}},
         "scheduler": {"name": "none", "max_t": 6},
         "search": {"name": "random"},
         "tracking": {"name": "none"},
@@ -142,3 +156,60 @@ def test_adapter_changes_nothing_before_it_is_trained(cache: Path, adapted: dict
         add_adapter(new_model(config, prepare(config, cache)), LoRAConfig(targets=["v_prj"]), 0)
     with pytest.raises(ValueError, match="set model_name_or_path"):
         CausalLMConfig.model_validate({"lora": {}})
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("lm_head", "'lm_head' shares a matrix"),
+        ("nrm", r"no module 'nrm' \(did you mean 'norm'\?\)"),
+    ],
+)
+def test_modules_that_cannot_be_saved_are_refused(
+    cache: Path, adapted: dict[str, Any], name: str, message: str
+) -> None:
+    config = CausalLMConfig.model_validate(adapted)
+    with pytest.raises(UserError, match=message):
+        add_adapter(
+            new_model(config, prepare(config, cache)), LoRAConfig(modules_to_save=[name]), 0
+        )
+
+
+def test_variants_that_are_not_compiled_or_shared_are_refused(adapted: dict[str, Any]) -> None:
+    lora = {**LORA, "use_dora": True}
+    with pytest.raises(ValueError, match=r"torch.compile does not take lora.use_dora"):
+        CausalLMConfig.model_validate({**adapted, "lora": lora, "compile": True})
+    config = CausalLMConfig.model_validate({**adapted, "lora": lora})
+    assert config.validate_layout(Layout(dp_shard=2)) == (
+        "lora",
+        "with use_dora, modules_to_save or quantize does not work with layout dp_shard 2",
+    )
+
+
+def test_quantized_base(tmp_path: Path, cache: Path, adapted: dict[str, Any]) -> None:
+    pytest.importorskip("bitsandbytes")
+    with pytest.raises(ValueError, match="use_dora: not with quantize"):
+        LoRAConfig(quantize="4bit", use_dora=True)
+    config = CausalLMConfig.model_validate({**adapted, "lora": {**LORA, "quantize": "4bit"}})
+    [(path, problem)] = config.missing_files()
+    assert path == ("lora", "quantize")
+    assert "CUDA" in problem
+    with pytest.raises(UserError, match="CUDA"):
+        run_trial(tmp_path / "t", "causal_lm", config.model_dump(mode="json"), cache=cache)
+
+    task, tokens = open_task(config, cache), torch.arange(20, 36)[None]
+    model, lineage = task.start()
+    for name, parameter in model.named_parameters():
+        if "lora_B" in name:
+            parameter.data.normal_(0, 0.1, generator=torch.Generator().manual_seed(len(name)))
+    assert config.lora is not None
+    write_adapter(tmp_path, config.lora, str(config.model_name_or_path), copy_adapter(model))
+    (tmp_path / "lineage.json").write_text(json.dumps({"init": lineage}))
+    task.export_hf(tmp_path, tmp_path / "hf")
+    auto: Any = AutoModelForCausalLM
+    with torch.no_grad():
+        expected = model.eval()(tokens).logits
+        assert torch.equal(task.load_model(tmp_path).eval()(tokens).logits, expected)
+        merged = auto.from_pretrained(tmp_path / "hf")(tokens).logits
+        assert not torch.allclose(new_model(config, task.dataset)(tokens).logits, merged)
+    torch.testing.assert_close(merged, expected, rtol=1e-4, atol=1e-5)

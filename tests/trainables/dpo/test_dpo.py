@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +12,19 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from tests.trainables.dpo import ranks, trl_losses
 from tests.trainables.examples import EXAMPLES
+from tests.trainables.local import ROOT, run_trial
 from trainables.base import Split
 from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.trained_model import trained_once
 from trainables.dpo.config import DPOConfig
 from trainables.dpo.loss import preference_losses
 from trainables.training.task import open_task
 
 CONFIG = EXAMPLES["dpo"].config
+EXPECTED = json.loads(trl_losses.FILE.read_text())["losses"]
+LABELS = {"source": "files", "paths": "x.jsonl", "label": "good"}
 
 
 def config_of(**changes: Any) -> DPOConfig:
@@ -48,14 +55,79 @@ def test_loss_of_a_model_is_that_of_the_paper(cache: Path) -> None:
     torch.testing.assert_close(loss, torch.stack(losses).mean(), rtol=1e-4, atol=1e-5)
 
 
-def test_smoothing_and_ipo() -> None:
-    changes, lengths = torch.tensor([1.0, -1.0]), torch.tensor([2, 4])
-    margin = 0.5 * 2.0
-    down, up = (-math.log(1 / (1 + math.exp(-m))) for m in (margin, -margin))
-    smooth = preference_losses(changes, lengths, config_of(beta=0.5, label_smoothing=0.1))
-    assert smooth.tolist() == pytest.approx([0.9 * down + 0.1 * up])
-    ipo = preference_losses(changes, lengths, config_of(beta=0.5, loss="ipo"))
-    assert ipo.tolist() == pytest.approx([(1 / 2 + 1 / 4 - 1) ** 2])
+@pytest.mark.parametrize("name", trl_losses.LOSSES)
+def test_losses_and_gradients_are_those_of_trl(tmp_path: Path, cache: Path, name: str) -> None:
+    """Of a model that learns for some steps: `trl_losses.py` says how trl computed them."""
+    given = {**trl_losses.SETTINGS, **trl_losses.LOSSES[name]}
+    curve = run_trial(tmp_path / "t", "dpo", given, cache=cache, seed=trl_losses.SEED).curve
+    for found, expected in zip(curve.values(), EXPECTED[name], strict=True):
+        assert {k: found[k] for k in expected} == pytest.approx(expected, rel=2e-4, abs=1e-6)
+
+
+def test_label_smoothing_is_that_of_the_formula() -> None:
+    config, lengths = config_of(beta=0.5, label_smoothing=0.1), torch.tensor([2, 4])
+    found = preference_losses(config, torch.tensor([1.0, -1.0]), lengths)
+    down, up = (math.log(1 + math.exp(-margin)) for margin in (1.0, -1.0))
+    assert found.tolist() == pytest.approx([0.9 * down + 0.1 * up])
+
+
+@pytest.mark.parametrize("loss", ["orpo", "kto"])
+def test_parts_of_a_batch_have_the_loss_of_the_whole(
+    tmp_path: Path, cache: Path, loss: str
+) -> None:
+    config = {**CONFIG, "loss": loss, "max_steps": 4}
+    whole = run_trial(tmp_path / "whole", "dpo", config, cache=cache)
+    parts = run_trial(tmp_path / "parts", "dpo", {**config, "micro_batch_size": 1}, cache=cache)
+    for step, metrics in parts.curve.items():
+        assert metrics == pytest.approx(whole.curve[step], rel=1e-4, abs=1e-5), step
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_what_one_does(tmp_path: Path) -> None:
+    """What the losses of a batch have in common is of both ranks, as are the metrics."""
+    command = [sys.executable, "-m", "tests.trainables.dpo.ranks"]
+    processes = [
+        subprocess.Popen([*command, str(rank), str(tmp_path)], cwd=ROOT, stdout=subprocess.PIPE)
+        for rank in range(2)
+    ]
+    printed = [process.communicate(timeout=200)[0] for process in processes]
+    assert not any(process.returncode for process in processes)
+    for loss, curve in ranks.curves(tmp_path / "alone").items():
+        for step, metrics in json.loads(printed[0])[loss].items():
+            assert metrics == pytest.approx(curve[step], rel=1e-4, abs=1e-5), (loss, step)
+
+
+@pytest.mark.parametrize("loss", ["orpo", "simpo"])
+def test_losses_without_a_reference_compute_none(tmp_path: Path, loss: str) -> None:
+    assert open_task(config_of(loss=loss), tmp_path / "cache").reference == {}
+    assert not list((tmp_path / "cache").glob("reference-*"))
+
+
+def test_answers_with_labels(tmp_path: Path, cache: Path) -> None:
+    rows = [
+        {"prompt": f"q{i}", "completion": "yes" if i % 3 else "no", "label": bool(i % 3)}
+        for i in range(120)
+    ]
+    file = write(tmp_path / "rows.jsonl", rows)
+    columns = {"question": "prompt", "answer": "completion", "label": "label"}
+    base = trained_once(config_of().start, cache, torch.device("cpu"), lambda: None)
+    config: dict[str, Any] = {
+        **CONFIG,
+        **{"sft": None, "model_name_or_path": str(base), "loss": "kto", "learning_rate": 1e-2},
+        "data": {"source": "files", "paths": str(file), **columns},
+    }
+    task = open_task(DPOConfig.model_validate(config), cache)
+    for split in (Split.SELECTION, Split.TEST):
+        answers = [question["answer"] == "yes" for question in task.dataset.questions(split)]
+        assert task.dataset.labels(split).tolist() == answers
+    reports = run_trial(tmp_path / "t", "dpo", config, cache=cache).reports
+    first, last = reports[0].metrics, reports[-1].metrics
+    assert last["chosen_reward"] > max(last["rejected_reward"], first["chosen_reward"])
+    assert last["accuracy"] > 0.9
+    assert not {"reward_margin", "ranking_accuracy"} & last.keys()
+    write(file, [*rows, {"prompt": "q", "completion": "a", "label": "maybe"}])
+    [(_, problem)] = DPOConfig.model_validate(config).missing_files()
+    assert "rows.jsonl:121: 'label' must be true or false, got 'maybe'" in problem
 
 
 def test_reference_is_computed_once_for_all_trials(cache: Path) -> None:
@@ -96,8 +168,13 @@ def test_bad_pairs_are_named_by_their_line(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"sft": None}, "set model_name_or_path to a fine-tuned one, or sft"),
-        ({"loss": "ipo", "label_smoothing": 0.1}, "only with loss: sigmoid"),
+        ({"loss": "ipo", "label_smoothing": 0.1}, "only with loss: sigmoid or simpo"),
         ({"data": {"source": "docstrings"}}, "arithmetic"),
+        ({"gamma": 0.3}, "gamma has an effect only with loss: simpo"),
+        ({"loss": "orpo", "undesirable_weight": 2.0}, "only with loss: kto"),
+        ({"loss": "kto", "batch_size": 1}, "2 or more"),
+        ({"data": LABELS}, "only loss: kto"),
+        ({"loss": "kto", "data": LABELS}, "set model_name_or_path"),
     ],
 )
 def test_mistakes(changes: dict[str, Any], message: str) -> None:

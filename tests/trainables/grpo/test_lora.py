@@ -1,6 +1,7 @@
 """Adapters of the trainables that change a model which answers: `grpo` and `dpo`."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,10 +15,21 @@ from trainables.training.checkpoint import read_lineage, weights_digest
 from trainables.training.task import open_task
 
 
-@pytest.mark.parametrize(("name", "rate"), [("grpo", 3e-2), ("dpo", 3e-3)])
-def test_an_adapter_learns_resumes_and_is_evaluated(tmp_path: Path, name: str, rate: float) -> None:
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("grpo", {"learning_rate": 3e-2}),
+        ("dpo", {}),
+        ("dpo", {"loss": "orpo", "lora": {"rank": 4, "use_rslora": True}}),
+        ("dpo", {"loss": "simpo", "gamma": 0.1, "lora": {"modules_to_save": ["model.norm"]}}),
+        ("dpo", {"loss": "kto", "lora": {"rank": 4, "use_dora": True}}),
+    ],
+)
+def test_an_adapter_learns_resumes_and_is_evaluated(
+    tmp_path: Path, name: str, changes: dict[str, Any]
+) -> None:
     example, cache, kind = EXAMPLES[name], tmp_path / "cache", resolve(name)
-    config = {**example.config, "lora": {"rank": 4}, "learning_rate": rate}
+    config = {**example.config, "lora": {"rank": 4}, "learning_rate": 3e-3, **changes}
 
     whole = run_trial(tmp_path / "whole", name, config, cache=cache)
     stopped = RecordingChannel({4: Answer.STOP})

@@ -42,7 +42,7 @@ def layout_memory(
     if shape is None:
         return None
     adapter = _adapter(config.lora, shape) if config.lora else None
-    if adapter is not None and not adapter.layers:
+    if adapter is not None and not (adapter.layers and config.lora.is_plain):
         return None
     step = Step(
         shape,

@@ -31,12 +31,14 @@ from trainables.causal_lm.lora import (
 )
 from trainables.causal_lm.model.dropout import restore_dropout
 from trainables.causal_lm.parametrization import scale_initial_values
+from trainables.causal_lm.quantized import quantize_base, round_base
 from trainables.common.text_ends import declare_ends
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import load_pretrained, wrap_bpe
 from trainables.parallel.sharded_state import load_weights
 from trainables.runtime.memory import KEPT
 from trainables.training.checkpoint import read_lineage, weights_digest
+from trainables.training.precision import compute_dtype
 from trainables.training.start_model import require_folder
 
 INIT_SCALE = 0.5
@@ -67,7 +69,9 @@ def first_model(config: CausalLMConfig, dataset: Dataset) -> tuple[nn.Module, st
     """
     key = None
     if config.model_name_or_path is None:
-        key = architecture(config, dataset.meta).to_json_string(use_diff=False), config.init_seed
+        shape = architecture(config, dataset.meta).to_json_string(use_diff=False)
+        scale = config.parametrization, config.base_hidden_size, config.base_num_layers
+        key = shape, config.init_seed, *scale
     if key is None or key != KEPT.key:
         KEPT.keep(None, None, 0)  # frees it before the next one is made
         model = new_model(config, dataset)
@@ -79,7 +83,12 @@ def first_model(config: CausalLMConfig, dataset: Dataset) -> tuple[nn.Module, st
 
 
 def load_model(
-    config: CausalLMConfig, dataset: Dataset, weights: Path, lora: LoRAConfig | None = None
+    config: CausalLMConfig,
+    dataset: Dataset,
+    weights: Path,
+    lora: LoRAConfig | None = None,
+    *,
+    rounded: bool = False,
 ) -> nn.Module:
     """The model of a configuration, with the weights of a folder.
 
@@ -88,6 +97,7 @@ def load_model(
         dataset: on which it trained.
         weights: holds `model.safetensors`, or an adapter, which is not merged.
         lora: hyperparameters of the adapter; None: those with which it was trained.
+        rounded: as of `as_first`.
 
     Raises:
         UserError: the weights are of another model.
@@ -98,6 +108,7 @@ def load_model(
             raise UserError(
                 f"{config.model_name_or_path}: not the base of the adapter in {weights}"
             )
+        as_first(base, config, rounded=rounded)
         load_adapter(base, lora or saved_lora(weights), weights)
         return base
     with quiet_transformers():
@@ -124,6 +135,19 @@ def load_model(
     return loaded
 
 
+def as_first(model: nn.Module, config: CausalLMConfig, *, rounded: bool = False) -> nn.Module:
+    """A model of `new_model` as an adapter finds it: with `lora.quantize`, of 4 bits.
+
+    Where it is `rounded`, or there is no GPU, its weights are float32 of the same values.
+    """
+    if config.lora is not None and config.lora.quantize:
+        if rounded or not torch.cuda.is_available():
+            round_base(model)
+        else:
+            quantize_base(model, compute_dtype(config.dtype, torch.device("cuda")))
+    return model
+
+
 def _from_shards(architecture: Any, weights: Path) -> nn.Module:
     auto: Any = AutoModelForCausalLM
     with torch.random.fork_rng(devices=[]):  # of initial weights, which are replaced
@@ -137,7 +161,7 @@ _MUST_BE_EMPTY = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_m
 
 def load_merged(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Module:
     """As `load_model`, with the adapter merged into its base if there is one."""
-    model = load_model(config, dataset, weights)
+    model = load_model(config, dataset, weights, rounded=True)
     return merge_adapter(model) if has_adapter(weights) else model
 
 

@@ -28,6 +28,8 @@ class RowsConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     made_columns: ClassVar[dict[str, str]]
     """The fields that name columns → the columns of rows that are made."""
+    later_fields: ClassVar[tuple[str, ...]] = ("splits", "difficulty")
+    """See `key_settings`."""
 
     source: str
     difficulty: int | None = Field(
@@ -64,7 +66,9 @@ class RowsConfig(BaseModel):
         if self.source == "files" and not self.paths:
             raise ValueError("source 'files' needs paths, for example paths: answers/*.parquet")
         if self.source != "files" and (self.paths or self.split_by or not self._is_plain()):
-            raise ValueError("paths, messages and split_by have an effect only with source: files")
+            raise ValueError(
+                "paths, messages, label and split_by have an effect only with source: files"
+            )
         if self.difficulty is not None and self.source not in GENERATED:
             raise ValueError(f"difficulty has an effect only with source: {', '.join(GENERATED)}")
         return self

@@ -5,6 +5,7 @@
                                            of an answer
 <cache>/<key>/<split>.positions.npy        [sequences, sequence_length], of packed splits
 <cache>/<key>/<split>.lengths.npy          [sequences] tokens without padding
+<cache>/<key>/<split>.labels.npy           [sequences] is the answer desirable; of rows with labels
 <cache>/<key>/<split>.questions.jsonl      prompt (token ids), question, answer; not of train
 <cache>/<key>/tokenizer.json, meta.json    as of `causal_lm`
 """
@@ -84,6 +85,11 @@ class Conversations(Dataset):
         found: Rows = np.load(self.folder / f"{split}.lengths.npy")
         return found
 
+    def labels(self, split: Split) -> Flags:
+        """Whether each answer is desirable, bool [sequences]; of rows with labels."""
+        found: Flags = np.load(self.folder / f"{split}.labels.npy")
+        return found
+
     def inputs(
         self, split: Split, rows: Rows, device: torch.device, *, compiled: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -95,14 +101,18 @@ class Conversations(Dataset):
             device: of the tensors.
             compiled: whether the length is one of `SHAPES`.
         """
-        if split not in self._arrays:  # each step would open the files again
-            self._arrays[split] = self.sequences(split), self.counted(split), self.lengths(split)
-        tokens, counted, lengths = self._arrays[split]
+        tokens, counted, lengths = self.arrays(split)
         step = -(-counted.shape[1] // SHAPES) if compiled else 1
         most = int(lengths[rows].max()) - 1
         width = min(counted.shape[1], -(-most // step) * step)
         shown = tokens[rows, : width + 1]
         return to_device(shown, device), to_device(counted[rows, :width], device)
+
+    def arrays(self, split: Split) -> tuple[npt.NDArray[Any], Flags, Rows]:
+        """`sequences`, `counted` and `lengths`, opened once: each step takes some of them."""
+        if split not in self._arrays:
+            self._arrays[split] = self.sequences(split), self.counted(split), self.lengths(split)
+        return self._arrays[split]
 
     @cached_property
     def _arrays(self) -> dict[Split, tuple[npt.NDArray[Any], Flags, Rows]]:
@@ -152,7 +162,7 @@ def prepare(
     settings: dict[str, Any] = {
         "version": VERSION,
         "rows": [content_digest(file, cache) for file in files],
-        "data": key_settings(data, "splits", "difficulty"),
+        "data": key_settings(data, *data.later_fields),
         "sequence_length": config.sequence_length,
         "packing": config.packing,
         "tokenizer": describe(encoder, config.vocab_size),
@@ -219,9 +229,13 @@ class _RowBuild:
             asked = split is not Split.TRAIN or "train_questions" in self.settings
             rows = encode(talks.read(split), encoder, length + 1, prompts=asked)
             with open(folder / f"{split}.questions.jsonl" if asked else os.devnull, "w") as lines:
-                tokens = _with_questions(bad.leave_out(rows, size), lines, wanted=asked)
+                labels: list[bool] = []
+                kept = _noting_labels(bad.leave_out(rows, size), labels)
+                tokens = _with_questions(kept, lines, wanted=asked)
                 stem = f"{folder / split}"
                 counts[split.value] = write_sequences(stem, tokens, length, encoder, packed=packed)
+            if labels:
+                np.save(folder / f"{split}.labels.npy", labels)
             if not counts[split.value]:
                 raise UserError(f"data: no row of the {split} split can be used; give more rows")
         talks.file.unlink()
@@ -273,6 +287,15 @@ class _TalkFile:
                     file.seek(place)
                     talk, rendered = json.loads(file.readline())
                     yield Conversation(**talk), Rendered(**rendered)
+
+
+def _noting_labels(
+    rows: Iterable[tuple[Conversation, Tokens]], labels: list[bool]
+) -> Iterator[tuple[Conversation, Tokens]]:
+    """The rows, whose labels are appended to a list where they have one."""
+    for talk, tokens in rows:
+        labels.extend([talk.label] * (talk.label is not None))
+        yield talk, tokens
 
 
 def _with_questions(

@@ -38,12 +38,14 @@ class Columns:
         answer: of the same kinds; messages may begin with the prompt.
         messages: of conversations, in place of both.
         unit: of what must stay in one split; None: what is before the first answer.
+        label: of whether the answer is desirable.
     """
 
     question: str
     answer: str
     messages: str | None = None
     unit: str | None = None
+    label: str | None = None
 
     @property
     def names(self) -> list[str]:
@@ -55,8 +57,8 @@ class Columns:
         """Those that tables must have."""
         wanted = [self.messages] if self.messages else [self.question, self.answer]
         types = dict.fromkeys(wanted, MESSAGES)
-        if self.unit:
-            types.setdefault(self.unit, ANYTHING)
+        for name in filter(None, (self.unit, self.label)):
+            types.setdefault(name, ANYTHING)
         return TableColumns(types)
 
 
@@ -70,6 +72,7 @@ class Conversation:
         unit: what must stay in one split.
         tools: that the model may call, as their JSON schemas; None: there are none.
         unread: columns of the row that are not read.
+        label: whether the answer is desirable, if a column says it.
     """
 
     place: str
@@ -77,6 +80,7 @@ class Conversation:
     unit: str
     tools: list[dict[str, Any]] | None = None
     unread: frozenset[str] = field(default=frozenset(), compare=False)
+    label: bool | None = None
 
     @property
     def answer(self) -> str:
@@ -157,12 +161,20 @@ def _conversation(place: str, row: Mapping[str, Any], columns: Columns) -> Row:
             raise _BadValueError(f"'{name}' has no message of the assistant")
         messages = _with_system(row, columns, found)
         tools, unread = _tools(row), _unread_columns(row, columns)
+        label = _label(row[columns.label], columns.label) if columns.label else None
     except _BadValueError as e:
         return BadRow(f"{place}: {e}")
     question = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
     before = json.dumps([m["content"] for m in question])
     unit = str(row[columns.unit]) if columns.unit else before
-    return Conversation(place, tuple(messages), unit, tools, unread)
+    return Conversation(place, tuple(messages), unit, tools, unread, label)
+
+
+def _label(value: Any, name: str) -> bool:
+    found = {"true": True, "1": True, "false": False, "0": False}.get(str(value).lower())
+    if found is None:
+        raise _BadValueError(f"'{name}' must be true or false, got {value!r}")
+    return found
 
 
 def _is_whole(row: Mapping[str, Any], columns: Columns) -> bool:

@@ -1,0 +1,167 @@
+"""The losses of trl's trainers of preferences on a small data set: a reference for those of `dpo`.
+
+    pip install trl==1.16.0
+    python -m tests.trainables.dpo.trl_losses      # rewrites trl_losses.json beside this file
+
+trl is no dependency of the tests, as it takes seconds to import; they read its numbers. It gets the
+token ids and the batches of `dpo`: the templates of its older trainers are others.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from tests.trainables.examples import EXAMPLES
+from trainables.base import Split
+from trainables.causal_lm.model.model import new_model, save_model
+from trainables.common.data_sampler import Sampler
+from trainables.dpo.config import DPOConfig
+from trainables.training.task import open_task
+
+FILE = Path(__file__).with_suffix(".json")
+SEED = 0
+LOSSES: dict[str, dict[str, Any]] = {
+    "sigmoid": {"loss": "sigmoid"},
+    "ipo": {"loss": "ipo"},
+    "orpo": {"loss": "orpo", "beta": 0.7},
+    "simpo": {"loss": "simpo", "beta": 2.0, "gamma": 0.3, "label_smoothing": 0.05},
+    "kto": {"loss": "kto", "desirable_weight": 1.3, "undesirable_weight": 0.7, "beta": 0.5},
+}
+SETTINGS: dict[str, Any] = {
+    **EXAMPLES["dpo"].config,
+    "batch_size": 6,
+    "max_steps": 5,
+    "eval_every": 1,
+    "learning_rate": 1e-2,
+    "weight_decay": 0.1,
+    "warmup_fraction": 0.0,
+    "schedule": "constant",
+}
+
+
+def rows_of(task: Any) -> list[dict[str, Any]]:
+    """The samples of all steps in order, as token ids."""
+    data, config = task.dataset, task.config
+    sampler = Sampler(task.size, config.batch_size, SEED)
+    tokens, counted = data.sequences(Split.TRAIN), data.counted(Split.TRAIN)
+    lengths = data.lengths(Split.TRAIN)
+
+    def parts(answer: int) -> tuple[list[int], list[int]]:
+        start = int(counted[answer].argmax()) + 1
+        ids = tokens[answer, : lengths[answer]].tolist()
+        return ids[:start], ids[start:]
+
+    def pair(row: int) -> dict[str, Any]:
+        (prompt, chosen), (_, rejected) = parts(2 * row), parts(2 * row + 1)
+        texts = dict.fromkeys(("prompt", "chosen", "rejected"), "")
+        found = {**texts, "prompt_ids": prompt, "chosen_ids": chosen, "rejected_ids": rejected}
+        for name, answer in (("chosen", chosen), ("rejected", rejected)):
+            found[f"{name}_input_ids"] = prompt + answer
+            found[f"{name}_attention_mask"] = [1] * len(prompt + answer)
+            found[f"{name}_labels"] = [-100] * len(prompt) + answer
+        return found
+
+    def single(row: int, before: int) -> dict[str, Any]:
+        (prompt, answer), (_, other) = parts(row), parts(before)
+        ids = {"prompt_ids": prompt, "completion_ids": answer, "KL_completion_ids": other}
+        return {**ids, "label": row % 2 == 0}
+
+    batches = [sampler.batch_rows(step).tolist() for step in range(config.max_steps)]
+    if config.loss == "kto":
+        twos = [(2 * b[i] + k, 2 * b[i - 1] + k) for b in batches for i in range(6) for k in (0, 1)]
+        return [single(*two) for two in twos]
+    return [pair(row) for batch in batches for row in batch]
+
+
+def trainer_of(config: DPOConfig) -> tuple[Any, Any, dict[str, Any]]:
+    """trl's trainer, the class of its arguments, and those of the loss."""
+    import trl
+    from trl.experimental import cpo, orpo
+
+    weights = {n: getattr(config, n) for n in ("desirable_weight", "undesirable_weight")}
+    simpo: dict[str, Any] = {"loss_type": "simpo", "cpo_alpha": 0.0, "simpo_gamma": config.gamma}
+    simpo["label_smoothing"] = config.label_smoothing  # its DPO has none
+    return {
+        "sigmoid": (trl.DPOTrainer, trl.DPOConfig, {"loss_type": "sigmoid"}),
+        "ipo": (trl.DPOTrainer, trl.DPOConfig, {"loss_type": "ipo"}),
+        "orpo": (orpo.ORPOTrainer, orpo.ORPOConfig, {}),
+        "simpo": (cpo.CPOTrainer, cpo.CPOConfig, simpo),
+        "kto": (trl.KTOTrainer, trl.KTOConfig, weights),
+    }[config.loss]
+
+
+def losses_of_trl(folder: Path, changes: dict[str, Any]) -> list[dict[str, float]]:
+    """Loss, norm of the gradient and divergence in each step, by trl."""
+    from datasets import Dataset
+    from torch.utils.data import SequentialSampler
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    config = DPOConfig.model_validate({**SETTINGS, **changes})
+    task: Any = open_task(config, folder / "cache")
+    model = folder / "model"
+    model.mkdir(exist_ok=True)
+    save_model(new_model(task.config, task.dataset), task.config, task.dataset, model)
+    kind, arguments, given = trainer_of(config)
+
+    class Trainer(kind):  # type: ignore[misc, valid-type]
+        def _prepare_dataset(self, dataset: Any, *others: Any) -> Any:
+            return dataset
+
+        def tokenize_row(self, feature: Any, *others: Any) -> Any:
+            return feature
+
+        def _get_train_sampler(self, dataset: Any = None) -> Any:
+            return SequentialSampler(self.train_dataset)
+
+    tokenizer: Any = AutoTokenizer.from_pretrained(model)
+    tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
+    network: Any = AutoModelForCausalLM
+    trainer = Trainer(
+        model=network.from_pretrained(model),
+        args=arguments(
+            output_dir=str(folder / "out"),
+            beta=config.beta,
+            max_steps=config.max_steps,
+            per_device_train_batch_size=config.batch_size * (1 + (config.loss == "kto")),
+            learning_rate=config.learning_rate,
+            weight_decay=config.weight_decay,
+            adam_beta2=config.beta2,
+            max_grad_norm=config.grad_clip or 0.0,
+            lr_scheduler_type="constant",
+            warmup_steps=0,
+            optim="adamw_torch",
+            use_cpu=True,
+            bf16=False,
+            gradient_checkpointing=False,
+            logging_steps=1,
+            save_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            **given,
+        ),
+        train_dataset=Dataset.from_list(rows_of(task)),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    steps = [line for line in trainer.state.log_history if "loss" in line]
+    names = {"train_loss": "loss", "grad_norm": "grad_norm", "kl": "kl"}
+    return [{mine: step[n] for mine, n in names.items() if n in step} for step in steps]
+
+
+def main() -> None:
+    """Write the losses with the versions that computed them."""
+    import torch
+    import transformers
+    import trl
+
+    with tempfile.TemporaryDirectory() as folder:
+        losses = {name: losses_of_trl(Path(folder), each) for name, each in LOSSES.items()}
+    versions = {m.__name__: m.__version__ for m in (trl, transformers, torch)}
+    FILE.write_text(json.dumps({"versions": versions, "losses": losses}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
