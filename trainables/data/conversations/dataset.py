@@ -294,7 +294,8 @@ def _noting_labels(
 ) -> Iterator[tuple[Conversation, Tokens]]:
     """The rows, whose labels are appended to a list where they have one."""
     for talk, tokens in rows:
-        labels.extend([talk.label] * (talk.label is not None))
+        if talk.label is not None:
+            labels.append(talk.label)
         yield talk, tokens
 
 
