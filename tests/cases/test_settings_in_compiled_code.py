@@ -25,13 +25,20 @@ SHAPE = {"hidden_size": 16, "num_layers": 1, "vocab_size": 300}
 META = {"vocab_size": 300, "end": 0}
 TOKENS = torch.randint(0, 300, (2, 9), generator=torch.Generator().manual_seed(0))
 PAIR, EACH, TOP = torch.ones(2), torch.ones(2, 8), torch.ones(2, 8, 4)
+PLACES, FOUR = torch.tensor([3, 9, 4, 2]), torch.ones(4)
 LOSSES: list[tuple[str, Any, Any, dict[str, Any], tuple[Any, ...]]] = [
     ("causal_lm", CausalLMConfig, NextTokenLoss, {"experts": None}, ()),
     ("distill", DistillConfig, DistillationLoss, {"experts": None}, (None, TOP.long(), -TOP)),
     ("dpo", DPOConfig, PreferenceLoss, {"label_smoothing": 0.1}, (EACH.bool(), PAIR)),
     ("dpo", DPOConfig, PreferenceLoss, {"loss": "ipo"}, (EACH.bool(), PAIR)),
     ("dpo", DPOConfig, PreferenceLoss, {"lora": {"rank": 2}}, (EACH.bool(), PAIR)),
-    ("grpo", GRPOConfig, PolicyLoss, {"beta": 0.1}, (EACH, PAIR, EACH, EACH)),
+    (
+        "grpo",
+        GRPOConfig,
+        PolicyLoss,
+        {"beta": 0.1},
+        (None, PLACES, PLACES, FOUR.expand(3, 4), -FOUR),
+    ),
 ]
 
 

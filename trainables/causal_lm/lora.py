@@ -9,7 +9,8 @@ from __future__ import annotations
 import importlib.util
 import json
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -70,6 +71,24 @@ def add_adapter(model: nn.Module, lora: LoRAConfig, seed: int) -> None:
         torch.default_generator.manual_seed(seed)
         inject: Any = LoraModel
         inject(model, _peft_config(lora), _NAME)
+
+
+@contextmanager
+def without_adapter(model: nn.Module) -> Iterator[None]:
+    """Let a model with an adapter compute as its base, which is evaluated."""
+    from peft.tuners.tuners_utils import BaseTunerLayer
+
+    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
+    training = model.training
+    model.eval()
+    for layer in layers:
+        layer.enable_adapters(False)
+    try:
+        yield
+    finally:
+        model.train(training)
+        for layer in layers:
+            layer.enable_adapters(True)
 
 
 def has_adapter(folder: Path) -> bool:

@@ -33,19 +33,23 @@ def linear_cross_entropy(
     return loss
 
 
-@torch.no_grad()
 def linear_cross_entropies(
-    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    temperature: torch.Tensor | float = 1.0,
 ) -> torch.Tensor:
-    """Negative log-likelihood of each token that counts, else 0, float32 [tokens]; not
-    differentiable.
+    """Negative log-likelihood of each token that counts, else 0, float32 [tokens]; differentiable.
+
+    Its gradient depends on what is made of it, so that the backward pass computes logits again.
+
+    Args:
+        hidden, weight, targets: as of `linear_cross_entropy`.
+        temperature: divides the logits.
     """
-    matrix = weight.to(hidden.dtype)
-    parts = [
-        F.cross_entropy((hidden[part] @ matrix.T).float(), targets[part], reduction="none")
-        for part in _parts(len(targets), len(weight))
-    ]
-    return torch.cat(parts)
+    scale = torch.ones((), device=hidden.device) / temperature
+    each: torch.Tensor = _LinearCrossEntropies.apply(hidden, weight, targets, scale)  # type: ignore[no-untyped-call]
+    return each
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -74,6 +78,39 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
         by_hidden, by_weight = ctx.saved_tensors
         return by_hidden * grads[0].to(by_hidden.dtype), by_weight * grads[0], None
+
+
+class _LinearCrossEntropies(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        targets: torch.Tensor,
+        scale: torch.Tensor,
+    ) -> torch.Tensor:
+        ctx.save_for_backward(hidden, weight, targets, scale)
+        matrix = weight.to(hidden.dtype)
+        parts = [
+            F.cross_entropy((hidden[p] @ matrix.T).float() * scale, targets[p], reduction="none")
+            for p in _parts(len(targets), len(weight))
+        ]
+        return torch.cat(parts)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        hidden, weight, targets, scale = ctx.saved_tensors
+        matrix, shares = weight.to(hidden.dtype), (grads[0] * (targets != IGNORED))[:, None]
+        classes = torch.arange(len(weight), device=weight.device)
+        by_hidden, by_weight = [], torch.zeros_like(weight, dtype=torch.float32)
+        for part in _parts(len(targets), len(weight)):
+            chances = ((hidden[part] @ matrix.T).float() * scale).softmax(dim=1)
+            wanted = (classes == targets[part, None]).float()
+            by_logits = ((chances - wanted) * (shares[part] * scale)).to(hidden.dtype)
+            by_hidden.append(by_logits @ matrix)
+            if ctx.needs_input_grad[1]:
+                by_weight = by_weight + by_logits.T @ hidden[part]
+        return torch.cat(by_hidden), by_weight.to(weight.dtype), None, None
 
 
 def _parts(tokens: int, classes: int) -> list[slice]:
