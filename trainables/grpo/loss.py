@@ -119,8 +119,8 @@ class PolicyLoss(TrainedLoss[GRPOConfig]):
                 log-probability in the sampling, float32 [3, targets]. Weight 0 is padding.
             reference: log-probabilities by the first model, or None.
         """
-        config, (weights, advantage, old) = self.settings, numbers
-        found = token_log_probs(self.model, tokens, positions, sources, targets, config)
+        config, (weights, advantage, old) = self.settings, numbers.unbind()
+        found = token_log_probs(self.model, config, tokens, positions, sources, targets)
         high = config.epsilon if config.epsilon_high is None else config.epsilon_high
         each, parts = policy_loss(
             found, old, reference, advantage, config.epsilon, high, config.beta
@@ -134,21 +134,21 @@ class PolicyLoss(TrainedLoss[GRPOConfig]):
 
 def token_log_probs(
     model: nn.Module,
+    config: GRPOConfig,
     tokens: torch.Tensor,
     positions: torch.Tensor | None,
     sources: torch.Tensor,
     targets: torch.Tensor,
-    config: GRPOConfig,
 ) -> torch.Tensor:
     """Log-probabilities of tokens at the temperature, float32 [targets].
 
     Args:
         model: of `transformers`.
+        config: gives dtype and temperature.
         tokens: rows of questions with answers, int64 [rows, length].
         positions: as of `document_mask`, or None: a row is one text.
         sources: places in the flattened rows whose outputs are of the targets, int64 [targets].
         targets: the tokens that follow them, int64 [targets].
-        config: gives dtype and temperature.
     """
     if is_fast(model):
         hidden = hidden_states(model, tokens, config, positions)[sources]

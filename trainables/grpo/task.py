@@ -113,30 +113,22 @@ class GRPOTask(LanguageTask):
         sizes = found.lengths.tolist()
         answers = [ids[:n] for ids, n in zip(found.ids.tolist(), sizes, strict=True)]
         packing = self._packing(model, len(questions), worker.device)
-        packed = packing.pack(prompts, answers)
-        needed = -(-packed.arrays.shape[1] // packing.rows)
-        names = [f"rank {rank}" for rank in range(worker.mesh.dp_size)]
-        mine = {name: 0.0 for name in names} | {names[worker.mesh.dp_rank]: float(needed)}
-        told = {"tokens": float(sum(sizes)), "asked": float(sum(map(len, prompts)))}
-        sums = worker.sum({**told, **mine})
+        rows = packing.pack(prompts, answers)
+        ranks = [f"rank {rank}" for rank in range(worker.mesh.dp_size)]
+        told = dict.fromkeys(ranks, 0.0) | {"tokens": sum(sizes), "asked": sum(map(len, prompts))}
+        sums = worker.sum(told | {ranks[worker.mesh.dp_rank]: -(-len(rows) // packing.rows)})
         self._tokens = int(sums["tokens"] + sums["asked"])
-        weights = token_weights(
-            config.loss,
-            found.lengths,
-            config.batch_size * config.group_size,
-            sums["tokens"],
-            config.max_new_tokens,
-        )
+        count, most = config.batch_size * config.group_size, config.max_new_tokens
+        weights = token_weights(config.loss, found.lengths, count, sums["tokens"], most)
         advantage = advantages(total, config.scale_rewards).reshape(-1)
-        answer, place = torch.tensor(packed.order).T
-        numbers = torch.stack([weights[answer], advantage[answer], found.log_probs[answer, place]])
-        targets = torch.stack([torch.tensor(packed.sources), found.ids[answer, place]])
-        count = int(max(sums[name] for name in names))
-        passes = []
-        for given in packing.passes(packed, targets, numbers, count):
-            (tokens, positions), (sources, ids), each = (t.to(worker.device) for t in given)
-            inputs = (tokens, positions if packing.shared else None, sources, ids)
-            passes.append((*inputs, each, self._by_reference(model, inputs, worker.mesh)))
+        number, passes = int(max(sums[rank] for rank in ranks)), []
+        for rows_of_pass, (sources, answer, place) in packing.passes(rows, number):
+            chances = found.log_probs[answer, place]
+            numbers = torch.stack([weights[answer], advantage[answer], chances]) * (answer >= 0)
+            given = rows_of_pass, torch.stack([sources, found.ids[answer, place]]), numbers
+            (tokens, positions), targets, numbers = (t.to(worker.device) for t in given)
+            inputs = tokens, positions if packing.shared else None, *targets
+            passes.append((*inputs, numbers, self._by_reference(model, inputs, worker.mesh)))
         return passes
 
     def _packing(self, model: nn.Module, questions: int, device: torch.device) -> Packing:
@@ -162,7 +154,7 @@ class GRPOTask(LanguageTask):
             first = self._reference = new_model(self.config, self.dataset).eval()
             shard_or_move(first, self.config, mesh, device_of(model))
         with without_adapter(model) if first is model else nullcontext():
-            found = token_log_probs(first, *inputs, self.config)
+            found = token_log_probs(first, self.config, *inputs)
         free_gathered(first)
         return found
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
 LOGITS_BYTES = 2**30
 """Float32 logits that exist at once."""
@@ -47,8 +46,9 @@ def linear_cross_entropies(
         hidden, weight, targets: as of `linear_cross_entropy`.
         temperature: divides the logits.
     """
-    scale = torch.ones((), device=hidden.device) / temperature
-    each: torch.Tensor = _LinearCrossEntropies.apply(hidden, weight, targets, scale)  # type: ignore[no-untyped-call]
+    each: torch.Tensor = _LinearCrossEntropies.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, targets, torch.ones((), device=hidden.device) * temperature
+    )
     return each
 
 
@@ -57,22 +57,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
     ) -> torch.Tensor:
-        matrix, counts = weight.to(hidden.dtype), (targets != IGNORED).float()[:, None]
+        counts = (targets != IGNORED).float()
         shares = counts / counts.sum()
-        classes = torch.arange(len(weight), device=weight.device)
-        by_hidden, by_weight = [], torch.zeros_like(weight, dtype=torch.float32)
-        total = torch.zeros((), device=weight.device)
-        for part in _parts(len(targets), len(weight)):
-            logits, target = (hidden[part] @ matrix.T).float(), targets[part, None].clamp(min=0)
-            scale = logits.logsumexp(dim=1, keepdim=True)
-            total = total + ((scale - logits.gather(1, target)) * shares[part]).sum()
-            by_logits = ((logits - scale).exp() - (classes == target).float()) * shares[part]
-            by_logits = by_logits.to(hidden.dtype)
-            by_hidden.append(by_logits @ matrix)
-            if ctx.needs_input_grad[1]:
-                by_weight = by_weight + by_logits.T @ hidden[part]
-        ctx.save_for_backward(torch.cat(by_hidden), by_weight.to(weight.dtype))
-        return total
+        each, *grads = _computed(hidden, weight, targets, None, shares, ctx.needs_input_grad[1])
+        ctx.save_for_backward(*grads)
+        return (each * shares).sum()
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
@@ -87,30 +76,50 @@ class _LinearCrossEntropies(torch.autograd.Function):
         hidden: torch.Tensor,
         weight: torch.Tensor,
         targets: torch.Tensor,
-        scale: torch.Tensor,
+        temperature: torch.Tensor,
     ) -> torch.Tensor:
-        ctx.save_for_backward(hidden, weight, targets, scale)
-        matrix = weight.to(hidden.dtype)
-        parts = [
-            F.cross_entropy((hidden[p] @ matrix.T).float() * scale, targets[p], reduction="none")
-            for p in _parts(len(targets), len(weight))
-        ]
-        return torch.cat(parts)
+        ctx.save_for_backward(hidden, weight, targets, temperature)
+        return _computed(hidden, weight, targets, temperature)[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        hidden, weight, targets, scale = ctx.saved_tensors
-        matrix, shares = weight.to(hidden.dtype), (grads[0] * (targets != IGNORED))[:, None]
-        classes = torch.arange(len(weight), device=weight.device)
-        by_hidden, by_weight = [], torch.zeros_like(weight, dtype=torch.float32)
-        for part in _parts(len(targets), len(weight)):
-            chances = ((hidden[part] @ matrix.T).float() * scale).softmax(dim=1)
-            wanted = (classes == targets[part, None]).float()
-            by_logits = ((chances - wanted) * (shares[part] * scale)).to(hidden.dtype)
-            by_hidden.append(by_logits @ matrix)
-            if ctx.needs_input_grad[1]:
-                by_weight = by_weight + by_logits.T @ hidden[part]
-        return torch.cat(by_hidden), by_weight.to(weight.dtype), None, None
+        hidden, weight, targets, temperature = ctx.saved_tensors
+        shares, of_weight = grads[0] / temperature, ctx.needs_input_grad[1]
+        found = _computed(hidden, weight, targets, temperature, shares, of_weight)
+        return (*found[1:], None, None)
+
+
+def _computed(
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    temperature: torch.Tensor | None,
+    shares: torch.Tensor | None = None,
+    of_weight: bool = False,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Losses of tokens; with their shares in a sum, the gradients of the sum, else no meaning.
+
+    The gradients are those of logits before a division by the temperature, which is in the shares.
+    """
+    matrix, counts = weight.to(hidden.dtype), targets != IGNORED
+    classes = torch.arange(len(weight), device=weight.device)
+    losses, by_hidden = [], []
+    by_weight = torch.zeros_like(weight, dtype=torch.float32)
+    for part in _parts(len(targets), len(weight)):
+        logits, target = (hidden[part] @ matrix.T).float(), targets[part, None].clamp(min=0)
+        if temperature is not None:
+            logits = logits / temperature
+        scale = logits.logsumexp(dim=1, keepdim=True)
+        losses.append((scale - logits.gather(1, target))[:, 0] * counts[part])
+        if shares is None:
+            continue
+        share = (shares * counts)[part, None]
+        by_logits = ((logits - scale).exp() - (classes == target).float()) * share
+        by_logits = by_logits.to(hidden.dtype)
+        by_hidden.append(by_logits @ matrix)
+        if of_weight:
+            by_weight = by_weight + by_logits.T @ hidden[part]
+    return torch.cat(losses), torch.cat(by_hidden or losses), by_weight.to(weight.dtype)
 
 
 def _parts(tokens: int, classes: int) -> list[slice]:

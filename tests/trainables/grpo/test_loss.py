@@ -68,18 +68,16 @@ def packed(model: Any, config: GRPOConfig, packing: Packing) -> list[Any]:
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(0, 270, (len(SIZES), max(SIZES)), generator=generator)
     rows = packing.pack(PROMPTS, [row[:n] for row, n in zip(ids.tolist(), SIZES, strict=True)])
-    answer, place = torch.tensor(rows.order).T
-    advantage = torch.linspace(-1, 2, len(SIZES))
     old, reference = torch.randn(2, *ids.shape, generator=generator) * 0.3 - 5
-    weights = torch.linspace(0.1, 0.5, len(SIZES))
-    numbers = [t[answer, place] for t in (old, reference)]
-    numbers = torch.stack([weights[answer], advantage[answer], *numbers])
-    targets = torch.stack([torch.tensor(rows.sources), ids[answer, place]])
-    count = -(-rows.arrays.shape[1] // packing.rows)
-    return [
-        (tokens, positions if packing.shared else None, *targets, each[:3], each[3])
-        for (tokens, positions), targets, each in packing.passes(rows, targets, numbers, count)
-    ]
+    advantage, weights = torch.linspace(-1, 2, len(SIZES)), torch.linspace(0.1, 0.5, len(SIZES))
+    inputs = []
+    for (tokens, positions), (sources, answer, place) in packing.passes(
+        rows, -(-len(rows) // packing.rows)
+    ):
+        numbers = [weights[answer] * (answer >= 0), advantage[answer], old[answer, place]]
+        given = tokens, positions if packing.shared else None, sources, ids[answer, place]
+        inputs.append((*given, torch.stack(numbers), reference[answer, place]))
+    return inputs
 
 
 def direct_loss(model: Any) -> torch.Tensor:

@@ -56,7 +56,7 @@ def test_log_probabilities_are_those_of_the_training_pass(cache: Path) -> None:
     tokens = torch.tensor([prompt + targets[:-1].tolist()])
     places = torch.arange(len(prompt) - 1, tokens.shape[1])
     with torch.no_grad():
-        expected = token_log_probs(model, tokens, None, places, targets, config)
+        expected = token_log_probs(model, config, tokens, None, places, targets)
     torch.testing.assert_close(found.log_probs[0, :size], expected, rtol=1e-4, atol=1e-5)
 
 
