@@ -75,20 +75,16 @@ def add_adapter(model: nn.Module, lora: LoRAConfig, seed: int) -> None:
 
 @contextmanager
 def without_adapter(model: nn.Module) -> Iterator[None]:
-    """Let a model with an adapter compute as its base, which is evaluated."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    layers = [module for module in model.modules() if isinstance(module, BaseTunerLayer)]
-    training = model.training
-    model.eval()
-    for layer in layers:
-        layer.enable_adapters(False)
+    """Let a model compute without its adapter, if it has one."""
+    found = (getattr(module, "scaling", None) for module in model.modules())
+    scales = [(scaling, dict(scaling)) for scaling in found if isinstance(scaling, dict)]
+    for scaling, _ in scales:
+        scaling.update(dict.fromkeys(scaling, 0.0))
     try:
         yield
     finally:
-        model.train(training)
-        for layer in layers:
-            layer.enable_adapters(True)
+        for scaling, before in scales:
+            scaling.update(before)
 
 
 def has_adapter(folder: Path) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -149,11 +148,11 @@ class GRPOTask(LanguageTask):
         """Log-probabilities of a pass's targets by the model at step 0; None with `beta` 0."""
         if self.config.beta == 0:
             return None
-        first = self._reference if self.config.lora is None else model
-        if first is None:
-            first = self._reference = new_model(self.config, self.dataset).eval()
-            shard_or_move(first, self.config, mesh, device_of(model))
-        with without_adapter(model) if first is model else nullcontext():
+        if self._reference is None and self.config.lora is None:
+            self._reference = new_model(self.config, self.dataset).eval()
+            shard_or_move(self._reference, self.config, mesh, device_of(model))
+        first = self._reference or model
+        with without_adapter(first):
             found = token_log_probs(first, self.config, *inputs)
         free_gathered(first)
         return found
