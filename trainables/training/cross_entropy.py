@@ -8,6 +8,7 @@ twice (the method of Hsu et al. 2024, Liger Kernel).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -59,7 +60,8 @@ class _LinearCrossEntropy(torch.autograd.Function):
     ) -> torch.Tensor:
         counts = (targets != IGNORED).float()
         shares = counts / counts.sum()
-        each, *grads = _computed(hidden, weight, targets, None, shares, ctx.needs_input_grad[1])
+        given, of_weight = (hidden, weight, targets, None), ctx.needs_input_grad[1]
+        each, *grads = _computed(given, shares, of_weight)
         ctx.save_for_backward(*grads)
         return (each * shares).sum()
 
@@ -71,36 +73,24 @@ class _LinearCrossEntropy(torch.autograd.Function):
 
 class _LinearCrossEntropies(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        hidden: torch.Tensor,
-        weight: torch.Tensor,
-        targets: torch.Tensor,
-        temperature: torch.Tensor,
-    ) -> torch.Tensor:
-        ctx.save_for_backward(hidden, weight, targets, temperature)
-        return _computed(hidden, weight, targets, temperature)[0]
+    def forward(ctx: Any, *given: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*given)
+        return _computed(given)[0]
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        hidden, weight, targets, temperature = ctx.saved_tensors
-        shares, of_weight = grads[0] / temperature, ctx.needs_input_grad[1]
-        found = _computed(hidden, weight, targets, temperature, shares, of_weight)
-        return (*found[1:], None, None)
+        given, of_weight = ctx.saved_tensors, ctx.needs_input_grad[1]
+        return (*_computed(given, grads[0] / given[3], of_weight)[1:], None, None)
 
 
 def _computed(
-    hidden: torch.Tensor,
-    weight: torch.Tensor,
-    targets: torch.Tensor,
-    temperature: torch.Tensor | None,
-    shares: torch.Tensor | None = None,
-    of_weight: bool = False,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Losses of tokens; with their shares in a sum, the gradients of the sum, else no meaning.
+    given: Sequence[Any], shares: torch.Tensor | None = None, of_weight: bool = False
+) -> tuple[torch.Tensor, ...]:
+    """Losses of tokens; with their shares in a sum, its gradients by `hidden` and `weight`.
 
-    The gradients are those of logits before a division by the temperature, which is in the shares.
+    The shares are divided by the temperature, and the gradients without them have no meaning.
     """
+    hidden, weight, targets, temperature = given
     matrix, counts = weight.to(hidden.dtype), targets != IGNORED
     classes = torch.arange(len(weight), device=weight.device)
     losses, by_hidden = [], []
