@@ -26,6 +26,7 @@ META = {"vocab_size": 300, "end": 0}
 TOKENS = torch.randint(0, 300, (2, 9), generator=torch.Generator().manual_seed(0))
 PAIR, EACH, TOP = torch.ones(2), torch.ones(2, 8), torch.ones(2, 8, 4)
 KTO = {"loss": "kto", "desirable_weight": 1.2}
+PLACES, FOUR = torch.tensor([3, 9, 4, 2]), torch.ones(4)
 LOSSES: list[tuple[str, Any, Any, dict[str, Any], tuple[Any, ...]]] = [
     ("causal_lm", CausalLMConfig, NextTokenLoss, {"experts": None}, ()),
     ("distill", DistillConfig, DistillationLoss, {"experts": None}, (None, TOP.long(), -TOP)),
@@ -35,7 +36,13 @@ LOSSES: list[tuple[str, Any, Any, dict[str, Any], tuple[Any, ...]]] = [
     ("dpo", DPOConfig, PreferenceLoss, {"loss": "simpo", "gamma": 0.2}, (EACH.bool(),)),
     ("dpo", DPOConfig, PreferenceLoss, KTO, (EACH.bool(), PAIR, None, PAIR > 0, 0.1 * PAIR[0])),
     ("dpo", DPOConfig, PreferenceLoss, {"lora": {"rank": 2}}, (EACH.bool(), PAIR)),
-    ("grpo", GRPOConfig, PolicyLoss, {"beta": 0.1}, (EACH, PAIR, EACH, EACH)),
+    (
+        "grpo",
+        GRPOConfig,
+        PolicyLoss,
+        {"beta": 0.1},
+        (None, PLACES, PLACES, FOUR.expand(3, 4), -FOUR),
+    ),
 ]
 
 

@@ -11,7 +11,8 @@ import json
 import re
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -69,9 +70,14 @@ class LoRAConfig(BaseModel):
     )
 
     @property
+    def is_separable(self) -> bool:
+        """Whether it is products A B alone: without them the model is its base."""
+        return not (self.use_dora or self.modules_to_save)
+
+    @property
     def is_plain(self) -> bool:
         """Whether it is products A B alone, of a base as it is."""
-        return not (self.use_dora or self.modules_to_save or self.quantize)
+        return self.is_separable and not self.quantize
 
     @model_validator(mode="after")
     def _fits_together(self) -> LoRAConfig:
@@ -111,6 +117,20 @@ def add_adapter(model: nn.Module, lora: LoRAConfig, seed: int) -> None:
         inject(model, described, _NAME)
         _check_saved(model, lora.modules_to_save or [])
         set_additional_trainable_modules(model, described, {}, _NAME)
+
+
+@contextmanager
+def without_adapter(model: nn.Module) -> Iterator[None]:
+    """Let a model compute without its adapter, if it has one that `is_separable`."""
+    found = (getattr(module, "scaling", None) for module in model.modules())
+    scales = [(scaling, dict(scaling)) for scaling in found if isinstance(scaling, dict)]
+    for scaling, _ in scales:
+        scaling.update(dict.fromkeys(scaling, 0.0))
+    try:
+        yield
+    finally:
+        for scaling, before in scales:
+            scaling.update(before)
 
 
 def has_adapter(folder: Path) -> bool:

@@ -55,8 +55,8 @@ class GRPOConfig(TunedConfig):
     micro_batch_size: int | None = Field(
         None,
         gt=0,
-        description="questions whose completions a worker computes at once in an update; null: all"
-        " of its share",
+        description="questions whose completions a worker computes at once in an update, at most;"
+        " null: as many as have 8,192 tokens",
     )
     updates_per_step: int = Field(
         1, gt=0, description="optimizer steps on the completions of a step, each on all of them"

@@ -10,11 +10,14 @@ from typing import Literal
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 
 from trainables.causal_lm.model.compilation import TrainedLoss
+from trainables.causal_lm.model.fast_path import hidden_states, is_fast, output_weight
 from trainables.causal_lm.model.objective import next_token_logits
 from trainables.grpo.config import GRPOConfig
 from trainables.parallel.fsdp import device_of
+from trainables.training.cross_entropy import linear_cross_entropies
 
 LEAST_SPREAD = 1e-4
 """Added to the standard deviation of a group."""
@@ -102,25 +105,25 @@ class PolicyLoss(TrainedLoss[GRPOConfig]):
     def forward(
         self,
         tokens: torch.Tensor,
-        weights: torch.Tensor,
-        advantage: torch.Tensor,
-        old: torch.Tensor,
+        positions: torch.Tensor | None,
+        sources: torch.Tensor,
+        targets: torch.Tensor,
+        numbers: torch.Tensor,
         reference: torch.Tensor | None,
     ) -> torch.Tensor:
         """A scalar.
 
         Args:
-            tokens: of questions and completions, int64 [completions, tokens].
-            weights: of the last tokens in the loss, 0 in questions, float32 [completions, last].
-            advantage: [completions].
-            old: their log-probabilities in the sampling, of the same shape; 0 in questions.
-            reference: those of the first model, or None.
+            tokens, positions, sources, targets: as of `token_log_probs`.
+            numbers: of each target its weight in the loss, its completion's advantage, and its
+                log-probability in the sampling, float32 [3, targets]. Weight 0 is padding.
+            reference: log-probabilities by the first model, or None.
         """
-        config = self.settings
-        found = token_log_probs(self.model, tokens, weights.shape[1], config)
+        config, (weights, advantage, old) = self.settings, numbers.unbind()
+        found = token_log_probs(self.model, config, tokens, positions, sources, targets)
         high = config.epsilon if config.epsilon_high is None else config.epsilon_high
         each, parts = policy_loss(
-            found, old, reference, advantage[:, None], config.epsilon, high, config.beta
+            found, old, reference, advantage, config.epsilon, high, config.beta
         )
         counted = weights > 0
         parts = {**parts, "tokens": torch.ones_like(weights)}
@@ -130,10 +133,25 @@ class PolicyLoss(TrainedLoss[GRPOConfig]):
 
 
 def token_log_probs(
-    model: nn.Module, tokens: torch.Tensor, last: int, config: GRPOConfig
+    model: nn.Module,
+    config: GRPOConfig,
+    tokens: torch.Tensor,
+    positions: torch.Tensor | None,
+    sources: torch.Tensor,
+    targets: torch.Tensor,
 ) -> torch.Tensor:
-    """Log-probabilities of the last tokens at the temperature, float32 [sequences, last]."""
-    targets = tokens[:, -last:]
-    logits = next_token_logits(model, tokens[:, :-1], config, keep=last) / config.temperature
-    chosen = logits.gather(-1, targets.reshape(-1, 1))[:, 0] - logits.logsumexp(dim=-1)
-    return chosen.reshape(targets.shape)
+    """Log-probabilities of tokens at the temperature, float32 [targets].
+
+    Args:
+        model: of `transformers`.
+        config: gives dtype and temperature.
+        tokens: rows of questions with answers, int64 [rows, length].
+        positions: as of `document_mask`, or None: a row is one text.
+        sources: places in the flattened rows whose outputs are of the targets, int64 [targets].
+        targets: the tokens that follow them, int64 [targets].
+    """
+    if is_fast(model):
+        hidden = hidden_states(model, tokens, config, positions)[sources]
+        return -linear_cross_entropies(hidden, output_weight(model), targets, config.temperature)
+    logits = next_token_logits(model, tokens, config, positions)[sources] / config.temperature
+    return -F.cross_entropy(logits, targets, reduction="none")

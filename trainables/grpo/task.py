@@ -6,32 +6,33 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from trainables.base import Split
-from trainables.causal_lm.evaluation import EVAL_BATCH
+from trainables.causal_lm.lora import without_adapter
 from trainables.causal_lm.model.compilation import may_compile
 from trainables.causal_lm.model.model import as_first, new_model
 from trainables.causal_lm.model.objective import shard_or_move
+from trainables.causal_lm.model.packing import Packing as DocumentPacking
+from trainables.causal_lm.model.packing import packing_of
 from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.grpo.answers import METRICS, Answers, Question
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import PolicyLoss, advantages, token_log_probs, token_weights
+from trainables.grpo.packing import PASS, ROW, Packing
 from trainables.grpo.rewards import short_name
 from trainables.grpo.rollout import Completions, noise
-from trainables.parallel.fsdp import free_gathered, gathered
+from trainables.parallel.fsdp import device_of, free_gathered, gathered
 from trainables.parallel.mesh import ALONE, Mesh
 from trainables.sft.task import with_start
 from trainables.training.task import Inputs
 from trainables.worker import Worker
-
-WIDTHS = 8
-"""Compiled batches are padded to one of so many widths."""
 
 
 @dataclass
@@ -70,10 +71,11 @@ class GRPOTask(LanguageTask):
         )
         with gathered(model, worker.mesh):
             found = self._answers.complete(model, questions, numbers)
+        found = Completions(*(values.cpu() for values in vars(found).values()))  # waits once
         with worker.times.of("data"):
             total = self._judged(questions, found)
-        self._inputs = self._prepared(questions, found, total, worker)
-        return [np.arange(len(rows))] * self.config.updates_per_step
+            self._passes = self._prepared(model, questions, found, total, worker)
+        return [np.arange(len(self._passes))] * self.config.updates_per_step
 
     def _judged(self, questions: list[Question], found: Completions) -> torch.Tensor:
         """The sum of the rewards, float32 [questions, group_size]; notes what is reported."""
@@ -98,62 +100,74 @@ class GRPOTask(LanguageTask):
         return total
 
     def _prepared(
-        self, questions: list[Question], found: Completions, total: torch.Tensor, worker: Worker
-    ) -> Inputs:
-        config, device = self.config, found.ids.device
-        sums = worker.sum({"tokens": float(found.lengths.sum())})
-        count = config.batch_size * config.group_size
-        per_token = token_weights(
-            config.loss, found.lengths, count, sums["tokens"], config.max_new_tokens
-        )
-        prompts = [q["prompt"] for q in questions for _ in range(config.group_size)]
-        tokens, weights, old = self._padded(prompts, found, per_token)
-        asked = sum(len(prompt) for prompt in prompts) * worker.mesh.dp_size
-        self._tokens = int(sums["tokens"]) + asked
-        last = old.shape[1]
-        reference = None if config.beta == 0 else self._by_reference(tokens, last, worker.mesh)
-        advantage = advantages(total, config.scale_rewards).reshape(-1).to(device)
-        return tokens, weights, advantage, old, reference
+        self,
+        model: nn.Module,
+        questions: list[Question],
+        found: Completions,
+        total: torch.Tensor,
+        worker: Worker,
+    ) -> list[Inputs]:
+        """The inputs of each pass; all ranks have as many."""
+        config, prompts = self.config, [q["prompt"] for q in questions]
+        sizes = found.lengths.tolist()
+        answers = [ids[:n] for ids, n in zip(found.ids.tolist(), sizes, strict=True)]
+        packing = self._packing(model, len(questions), worker.device)
+        rows = packing.pack(prompts, answers)
+        ranks = [f"rank {rank}" for rank in range(worker.mesh.dp_size)]
+        told = dict.fromkeys(ranks, 0.0) | {"tokens": sum(sizes), "asked": sum(map(len, prompts))}
+        sums = worker.sum(told | {ranks[worker.mesh.dp_rank]: -(-len(rows) // packing.rows)})
+        self._tokens = int(sums["tokens"] + sums["asked"])
+        count, most = config.batch_size * config.group_size, config.max_new_tokens
+        weights = token_weights(config.loss, found.lengths, count, sums["tokens"], most)
+        advantage = advantages(total, config.scale_rewards).reshape(-1)
+        number, passes = int(max(sums[rank] for rank in ranks)), []
+        for rows_of_pass, (sources, answer, place) in packing.passes(rows, number):
+            chances = found.log_probs[answer, place]
+            numbers = torch.stack([weights[answer], advantage[answer], chances]) * (answer >= 0)
+            given = rows_of_pass, torch.stack([sources, found.ids[answer, place]]), numbers
+            (tokens, positions), targets, numbers = (t.to(worker.device) for t in given)
+            inputs = tokens, positions if packing.shared else None, *targets
+            passes.append((*inputs, numbers, self._by_reference(model, inputs, worker.mesh)))
+        return passes
 
-    def _padded(
-        self, prompts: list[list[int]], found: Completions, per_token: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Tokens; weights and log-probabilities of the last of them, 0 outside of completions."""
-        device, end = found.ids.device, self.dataset.end
-        sizes = torch.tensor([len(prompt) for prompt in prompts], device=device)
-        compiled = may_compile(self.config, device)
-        part = -(-self.config.sequence_length // WIDTHS) if compiled else 1
-        width = -(-int((sizes + found.lengths).max()) // part) * part
-        last = min(width - 1, -(-(width - int(sizes.min())) // part) * part)
-        tokens = torch.full((len(prompts), width), end, device=device)
-        weights, old = torch.zeros(2, len(prompts), last, device=device)
-        for row, prompt in zip(tokens, prompts, strict=True):
-            row[: len(prompt)] = torch.tensor(prompt, device=device)
-        rows, places = found.counted.nonzero(as_tuple=True)
-        columns = sizes[rows] + places
-        tokens[rows, columns] = found.ids[rows, places]
-        weights[rows, columns - width] = per_token[rows]  # counted from the end
-        old[rows, columns - width] = found.log_probs[rows, places]
-        return tokens, weights, old
+    def _packing(self, model: nn.Module, questions: int, device: torch.device) -> Packing:
+        config = self.config
+        group = config.sequence_length + (config.group_size - 1) * config.max_new_tokens
+        most = min(group, max(config.sequence_length, ROW))
+        shared = packing_of(model, most) is DocumentPacking.MASK
+        if not shared:
+            most, group = config.sequence_length, config.group_size * config.sequence_length
+        questions = min(questions, config.micro_batch_size or questions)
+        rows = max(1, min(PASS // most, questions * -(-group // most)))
+        return Packing(most, shared, may_compile(config, device), rows)
 
     @torch.no_grad()
-    def _by_reference(self, tokens: torch.Tensor, last: int, mesh: Mesh) -> torch.Tensor:
-        """Log-probabilities of the last tokens by the model at step 0, 16 sequences at a time."""
-        if self._reference is None:
+    def _by_reference(
+        self, model: nn.Module, inputs: tuple[Any, ...], mesh: Mesh
+    ) -> torch.Tensor | None:
+        """Log-probabilities of a pass's targets by the model at step 0; None with `beta` 0."""
+        if self.config.beta == 0:
+            return None
+        lora = self.config.lora
+        if self._reference is None and (lora is None or not lora.is_separable):
             self._reference = as_first(new_model(self.config, self.dataset), self.config).eval()
-            shard_or_move(self._reference, self.config, mesh, tokens.device)
-        each = torch.split(tokens, EVAL_BATCH)
-        parts = [token_log_probs(self._reference, t, last, self.config) for t in each]
-        free_gathered(self._reference)
-        return torch.cat(parts)
+            shard_or_move(self._reference, self.config, mesh, device_of(model))
+        first = self._reference or model
+        with without_adapter(first):
+            found = token_log_probs(first, self.config, *inputs)
+        free_gathered(first)
+        return found
 
     _reference: nn.Module | None = None
 
+    @property
+    def micro_batch_size(self) -> int:
+        """One: rows are passes, which `micro_batch_size` has limited."""
+        return 1
+
     def batch(self, rows: Rows, device: torch.device) -> Inputs:
-        """The inputs of `PolicyLoss` for some of this rank's questions."""
-        size = self.config.group_size
-        index = (torch.from_numpy(rows)[:, None] * size + torch.arange(size)).reshape(-1)
-        return tuple(None if t is None else t[index.to(t.device)] for t in self._inputs)
+        """The inputs of `PolicyLoss` in a pass."""
+        return self._passes[int(rows[0])]
 
     def objective(self, model: nn.Module) -> nn.Module:
         """The weighted sum of the losses of the completions' tokens."""
@@ -165,7 +179,7 @@ class GRPOTask(LanguageTask):
         return 1
 
     def num_items(self, rows: Rows) -> int:
-        """Tokens of the last step's questions and completions."""
+        """Tokens of the last step's completions, and of its questions once."""
         return self._tokens
 
     def train_metrics(self, worker: Worker) -> dict[str, float]:

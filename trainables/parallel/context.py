@@ -123,16 +123,24 @@ def document_mask(
 ) -> dict[str, torch.Tensor]:
     """Arguments of a `transformers` model with which documents do not attend to each other.
 
+    Where a document's positions fall back, but not to 0, another end of it begins: it attends to
+    the tokens with lower positions than its first, and not to the other ends.
+
     Args:
         positions: of each token in its document, int64 [batch, length]; None: no arguments.
         part: of the sequences whose queries this rank has.
     """
     if positions is None:
         return {}
-    number = (part.pad(positions) == 0).cumsum(dim=1)
-    mine = part.cut(number)
-    same = mine[:, :, None] == number[:, None, :]
-    before = same.tril(part.rank * mine.shape[1])
+    whole = part.pad(positions)
+    document, places = (whole == 0).cumsum(dim=1), torch.arange(whole.shape[1], device=whole.device)
+    follows = F.pad(whole.diff(dim=1) == 1, (1, 0))
+    begin = places.masked_fill(follows, 0).cummax(dim=1).values
+    lowest = part.cut(whole.gather(1, begin))[:, :, None]
+    same = part.cut(begin)[:, :, None] == begin[:, None, :]
+    above = part.cut(document)[:, :, None] == document[:, None, :]
+    above &= whole[:, None, :] < lowest
+    before = (same | above).tril(part.rank * same.shape[1])
     return {"position_ids": part.cut(positions), "attention_mask": before[:, None]}
 
 

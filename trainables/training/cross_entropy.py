@@ -8,10 +8,10 @@ twice (the method of Hsu et al. 2024, Liger Kernel).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch.nn import functional as F
 
 LOGITS_BYTES = 2**30
 """Float32 logits that exist at once."""
@@ -33,19 +33,24 @@ def linear_cross_entropy(
     return loss
 
 
-@torch.no_grad()
 def linear_cross_entropies(
-    hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
+    hidden: torch.Tensor,
+    weight: torch.Tensor,
+    targets: torch.Tensor,
+    temperature: torch.Tensor | float = 1.0,
 ) -> torch.Tensor:
-    """Negative log-likelihood of each token that counts, else 0, float32 [tokens]; not
-    differentiable.
+    """Negative log-likelihood of each token that counts, else 0, float32 [tokens]; differentiable.
+
+    Its gradient depends on what is made of it, so that the backward pass computes logits again.
+
+    Args:
+        hidden, weight, targets: as of `linear_cross_entropy`.
+        temperature: divides the logits.
     """
-    matrix = weight.to(hidden.dtype)
-    parts = [
-        F.cross_entropy((hidden[part] @ matrix.T).float(), targets[part], reduction="none")
-        for part in _parts(len(targets), len(weight))
-    ]
-    return torch.cat(parts)
+    each: torch.Tensor = _LinearCrossEntropies.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, targets, torch.ones((), device=hidden.device) * temperature
+    )
+    return each
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
@@ -53,27 +58,58 @@ class _LinearCrossEntropy(torch.autograd.Function):
     def forward(
         ctx: Any, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
     ) -> torch.Tensor:
-        matrix, counts = weight.to(hidden.dtype), (targets != IGNORED).float()[:, None]
+        counts = (targets != IGNORED).float()
         shares = counts / counts.sum()
-        classes = torch.arange(len(weight), device=weight.device)
-        by_hidden, by_weight = [], torch.zeros_like(weight, dtype=torch.float32)
-        total = torch.zeros((), device=weight.device)
-        for part in _parts(len(targets), len(weight)):
-            logits, target = (hidden[part] @ matrix.T).float(), targets[part, None].clamp(min=0)
-            scale = logits.logsumexp(dim=1, keepdim=True)
-            total = total + ((scale - logits.gather(1, target)) * shares[part]).sum()
-            by_logits = ((logits - scale).exp() - (classes == target).float()) * shares[part]
-            by_logits = by_logits.to(hidden.dtype)
-            by_hidden.append(by_logits @ matrix)
-            if ctx.needs_input_grad[1]:
-                by_weight = by_weight + by_logits.T @ hidden[part]
-        ctx.save_for_backward(torch.cat(by_hidden), by_weight.to(weight.dtype))
-        return total
+        given, of_weight = (hidden, weight, targets, None), ctx.needs_input_grad[1]
+        each, *grads = _computed(given, shares, of_weight)
+        ctx.save_for_backward(*grads)
+        return (each * shares).sum()
 
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
         by_hidden, by_weight = ctx.saved_tensors
         return by_hidden * grads[0].to(by_hidden.dtype), by_weight * grads[0], None
+
+
+class _LinearCrossEntropies(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, *given: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(*given)
+        return _computed(given)[0]
+
+    @staticmethod
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
+        given, of_weight = ctx.saved_tensors, ctx.needs_input_grad[1]
+        return (*_computed(given, grads[0] / given[3], of_weight)[1:], None, None)
+
+
+def _computed(
+    given: Sequence[Any], shares: torch.Tensor | None = None, of_weight: bool = False
+) -> tuple[torch.Tensor, ...]:
+    """Losses of tokens; with their shares in a sum, its gradients by `hidden` and `weight`.
+
+    The shares are divided by the temperature, and the gradients without them have no meaning.
+    """
+    hidden, weight, targets, temperature = given
+    matrix, counts = weight.to(hidden.dtype), targets != IGNORED
+    classes = torch.arange(len(weight), device=weight.device)
+    losses, by_hidden = [], []
+    by_weight = torch.zeros_like(weight, dtype=torch.float32)
+    for part in _parts(len(targets), len(weight)):
+        logits, target = (hidden[part] @ matrix.T).float(), targets[part, None].clamp(min=0)
+        if temperature is not None:
+            logits = logits / temperature
+        scale = logits.logsumexp(dim=1, keepdim=True)
+        losses.append((scale - logits.gather(1, target))[:, 0] * counts[part])
+        if shares is None:
+            continue
+        share = (shares * counts)[part, None]
+        by_logits = ((logits - scale).exp() - (classes == target).float()) * share
+        by_logits = by_logits.to(hidden.dtype)
+        by_hidden.append(by_logits @ matrix)
+        if of_weight:
+            by_weight = by_weight + by_logits.T @ hidden[part]
+    return torch.cat(losses), torch.cat(by_hidden or losses), by_weight.to(weight.dtype)
 
 
 def _parts(tokens: int, classes: int) -> list[slice]:

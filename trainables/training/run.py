@@ -171,7 +171,7 @@ class TrainingRun:
         return backward(
             self.placed,
             rows,
-            task.config.micro_batch_size,
+            task.micro_batch_size,
             lambda rows: task.loss(self.placed, inputs(rows)),
             weight,
             self.scaler.scale,

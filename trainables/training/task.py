@@ -88,6 +88,12 @@ class Task(ABC):
     def batch(self, rows: Rows, device: torch.device) -> Inputs:
         """The inputs of the loss for rows of `updates`: by default samples of the train split."""
 
+    @property
+    def micro_batch_size(self) -> int | None:
+        """Largest number of rows that are computed at once; None: all."""
+        found: int | None = self.config.micro_batch_size
+        return found
+
     def num_targets(self, rows: Rows) -> int:
         """Over how many the loss of these samples is a mean."""
         return len(rows)

@@ -23,8 +23,14 @@ from tests.trainables.causal_lm.pretrained import write_base
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.lora import LoRAConfig, add_adapter, copy_adapter, write_adapter
-from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.lora import (
+    LoRAConfig,
+    add_adapter,
+    copy_adapter,
+    without_adapter,
+    write_adapter,
+)
+from trainables.causal_lm.model.model import load_model, new_model
 from trainables.causal_lm.trainable import CausalLM
 from trainables.data.text.dataset import prepare
 from trainables.job import Answer
@@ -77,6 +83,13 @@ def test_adapter_resumes_bit_for_bit_and_is_read_by_peft(
         expected = AutoPeftModelForCausalLM.from_pretrained(saved.folder)(tokens).logits
         merged = auto.from_pretrained(tmp_path / "hf")(tokens).logits
         assert not torch.allclose(start(tokens).logits, expected)
+        again = load_model(config, prepare(config, cache), saved.folder, config.lora).eval()
+        assert config.lora is not None
+        if config.lora.is_separable:
+            with without_adapter(again):
+                base = again(tokens).logits
+            torch.testing.assert_close(base, start(tokens).logits)
+        torch.testing.assert_close(again(tokens).logits, expected)
     torch.testing.assert_close(merged, expected)
     if variant != "plain":
         plain = run_trial(tmp_path / "plain", "causal_lm", {**adapted, "lora": LORA}, cache=cache)

@@ -5,11 +5,15 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 from tests.trainables.examples import EXAMPLES
+from trainables.causal_lm.model.fast_path import speed_up
 from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.model.packing import packing_of
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import PolicyLoss, advantages, policy_loss, token_weights
+from trainables.grpo.packing import Packing
 from trainables.training.task import open_task
 
 LENGTHS = [3, 1, 4, 2]
@@ -55,36 +59,80 @@ def test_ratio_is_clipped_on_the_side_that_would_gain() -> None:
     torch.testing.assert_close(found.grad, torch.tensor([-0.5, 0.0, 0.0, 1.5]))
 
 
-def test_loss_and_gradient_of_a_model_are_those_of_a_direct_computation(cache: Path) -> None:
+PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5, 8, 9, 7]]
+SIZES = [4, 1, 9, 6, 1, 1, 2, 8, 3]
+
+
+def packed(model: Any, config: GRPOConfig, packing: Packing) -> list[Any]:
+    """The inputs of `PolicyLoss` for answers of `SIZES` to `PROMPTS`."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(0, 270, (len(SIZES), max(SIZES)), generator=generator)
+    rows = packing.pack(PROMPTS, [row[:n] for row, n in zip(ids.tolist(), SIZES, strict=True)])
+    old, reference = torch.randn(2, *ids.shape, generator=generator) * 0.3 - 5
+    advantage, weights = torch.linspace(-1, 2, len(SIZES)), torch.linspace(0.1, 0.5, len(SIZES))
+    inputs = []
+    for (tokens, positions), (sources, answer, place) in packing.passes(
+        rows, -(-len(rows) // packing.rows)
+    ):
+        numbers = [weights[answer] * (answer >= 0), advantage[answer], old[answer, place]]
+        given = tokens, positions if packing.shared else None, sources, ids[answer, place]
+        inputs.append((*given, torch.stack(numbers), reference[answer, place]))
+    return inputs
+
+
+def direct_loss(model: Any) -> torch.Tensor:
+    """The loss of the same answers, token by token."""
+    generator = torch.Generator().manual_seed(1)
+    ids = torch.randint(0, 270, (len(SIZES), max(SIZES)), generator=generator)
+    old, reference = torch.randn(2, *ids.shape, generator=generator) * 0.3 - 5
+    advantages = torch.linspace(-1, 2, len(SIZES))
+    loss = torch.zeros(())
+    for row, (size, weight) in enumerate(zip(SIZES, torch.linspace(0.1, 0.5, 9), strict=True)):
+        for i in range(size):
+            tokens = torch.tensor([[*PROMPTS[row // 3], *ids[row, :i].tolist()]])
+            logits = model(input_ids=tokens).logits[0, -1] / 0.7
+            log_prob = logits.log_softmax(-1)[ids[row, i]]
+            ratio = (log_prob - old[row, i]).exp()
+            gain = torch.min(ratio * advantages[row], ratio.clamp(0.8, 1.3) * advantages[row])
+            d = reference[row, i] - log_prob
+            loss = loss + weight * (0.1 * (d.exp() - d - 1) - gain)
+    return loss
+
+
+@pytest.mark.filterwarnings("ignore:.*should not be instantiated:DeprecationWarning")  # of torch
+@pytest.mark.parametrize(
+    ("packing", "passes", "fast"),
+    [
+        (Packing(64, True, False, 64), 1, False),  # all in one pass
+        (Packing(64, True, False, 64), 1, True),  # without logits in memory
+        (Packing(16, True, True, 2), 2, True),  # groups are split over rows of one shape
+        (Packing(16, True, False, 1), 5, False),
+        (Packing(16, False, True, 4), 3, False),  # each answer after its question
+    ],
+)
+def test_loss_and_gradient_of_a_model_are_those_of_a_direct_computation(
+    cache: Path, packing: Packing, passes: int, fast: bool
+) -> None:
     config = GRPOConfig.model_validate(
         {**EXAMPLES["grpo"].config, "temperature": 0.7, "beta": 0.1, "epsilon_high": 0.3}
     )
     task = open_task(config, cache)
     model: Any = new_model(task.config, task.dataset)
-    generator = torch.Generator().manual_seed(1)
-    tokens = torch.randint(0, 270, (3, 9), generator=generator)
-    old, reference = (torch.randn(3, 8, generator=generator) * 0.3 - 5 for _ in range(2))
-    weights = torch.zeros(3, 8)
-    weights[0, 4:7], weights[1, 2:8], weights[2, 7:] = 0.2, 0.1, 0.5
-    advantage = torch.tensor([1.0, -0.5, 2.0])
-    loss = PolicyLoss(model, task.config)(tokens, weights, advantage, old, reference)
-    cut = (part[:, 2:] for part in (weights, old, reference))
-    last = dict(zip(("weights", "old", "reference"), cut, strict=True))
-    some = PolicyLoss(model, task.config)(tokens, advantage=advantage, **last)
-    torch.testing.assert_close(some, loss)
-    loss.backward()
-    gradients = [p.grad.clone() for p in model.parameters()]
-    model.zero_grad()
-    expected = torch.zeros(())
-    for row in range(3):
-        for i in range(8):
-            logits = model(input_ids=tokens[row : row + 1, : i + 1]).logits[0, -1] / 0.7
-            log_prob = logits.log_softmax(-1)[tokens[row, i + 1]]
-            ratio = (log_prob - old[row, i]).exp()
-            gain = torch.min(ratio * advantage[row], ratio.clamp(0.8, 1.3) * advantage[row])
-            d = reference[row, i] - log_prob
-            expected = expected + weights[row, i] * (0.1 * (d.exp() - d - 1) - gain)
-    expected.backward()  # type: ignore[no-untyped-call]
+    expected = direct_loss(model)
+    wanted = torch.autograd.grad(expected, list(model.parameters()))
+    if fast:
+        speed_up(model)
+    given = packed(model, task.config, packing)
+    assert len(given) == passes
+    losses, counter = PolicyLoss(model, task.config), CompileCounter()
+    if packing.fixed:
+        packing_of(model, packing.most)
+        losses.compile(backend=counter, dynamic=False)
+    loss = torch.stack([losses(*each) for each in given]).sum()
     torch.testing.assert_close(loss, expected)
-    for p, gradient in zip(model.parameters(), gradients, strict=True):
-        torch.testing.assert_close(gradient, p.grad, rtol=1e-4, atol=1e-6)
+    assert counter.frame_count == packing.fixed
+    assert float(losses.seen["tokens"]) == sum(SIZES)
+    for found, gradient in zip(
+        torch.autograd.grad(loss, list(model.parameters())), wanted, strict=True
+    ):
+        torch.testing.assert_close(found, gradient, rtol=1e-4, atol=1e-6)

@@ -52,9 +52,11 @@ def test_log_probabilities_are_those_of_the_training_pass(cache: Path) -> None:
     with masked_attention(model):
         found = sample(model, [prompt], frozenset([data.end]), 1.3, noise(0, 1, range(1), 1, 6))
     size = int(found.lengths[0])
-    tokens = torch.tensor([prompt + found.ids[0, :size].tolist()])
+    targets = found.ids[0, :size]
+    tokens = torch.tensor([prompt + targets[:-1].tolist()])
+    places = torch.arange(len(prompt) - 1, tokens.shape[1])
     with torch.no_grad():
-        expected = token_log_probs(model, tokens, size, config)[0]
+        expected = token_log_probs(model, config, tokens, None, places, targets)
     torch.testing.assert_close(found.log_probs[0, :size], expected, rtol=1e-4, atol=1e-5)
 
 

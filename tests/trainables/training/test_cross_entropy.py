@@ -21,8 +21,12 @@ def test_loss_and_gradients_equal_those_of_all_logits_at_once(
     loss = linear_cross_entropy(hidden, weight, targets)
     torch.testing.assert_close(loss, whole)
     torch.testing.assert_close(torch.autograd.grad(3 * loss, (hidden, weight)), expected)
-    each = linear_cross_entropies(hidden, weight, targets)
-    torch.testing.assert_close(each, F.cross_entropy(hidden @ weight.T, targets, reduction="none"))
+    logits, uneven = hidden @ weight.T / 0.7, torch.rand(30)
+    whole = F.cross_entropy(logits, targets, reduction="none")
+    expected = torch.autograd.grad(whole, (hidden, weight), uneven)
+    each = linear_cross_entropies(hidden, weight, targets, torch.tensor(0.7))
+    torch.testing.assert_close(each, whole)
+    torch.testing.assert_close(torch.autograd.grad(each, (hidden, weight), uneven), expected)
 
 
 def test_half_precision_keeps_a_float32_gradient_of_the_weight() -> None:

@@ -252,7 +252,6 @@ def next_token_logits(
     inputs: torch.Tensor,
     config: CausalLMConfig,
     positions: torch.Tensor | None = None,
-    keep: int = 0,
 ) -> torch.Tensor:
     """Scores of every token of the vocabulary, float32 [batch * length, vocabulary]; with `cp`, of
     this rank's part of the length.
@@ -262,11 +261,10 @@ def next_token_logits(
         inputs: int64 [batch, length].
         config: gives the dtype of the computation.
         positions: as of `NextTokenLoss`.
-        keep: only these last positions of the length have scores; 0: all.
     """
 
     def compute(**arguments: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = model(use_cache=False, logits_to_keep=keep, **arguments).logits
+        found: torch.Tensor = model(use_cache=False, **arguments).logits
         return found
 
     with autocast(config.dtype, inputs.device):
