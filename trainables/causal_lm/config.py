@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -22,6 +21,7 @@ from trainables.causal_lm.layouts.rules import (
 from trainables.causal_lm.lora import LoRAConfig, lora_problem
 from trainables.causal_lm.shape import ShapeConfig
 from trainables.config import Problem, path_in
+from trainables.data.readers import path_problem
 from trainables.data.text.config import DataConfig, paths_in
 from trainables.parallel.footprint import RankMemory
 from trainables.training.pipeline_rules import pipeline_field
@@ -186,8 +186,8 @@ class CausalLMConfig(ShapeConfig):
         """Globs without a match, the folder of a pretrained model, and `peft` for adapters."""
         found: list[Problem] = []
         for pattern in self.data.paths:
-            if next(glob.iglob(str(Path(pattern).expanduser()), recursive=True), None) is None:
-                found.append((("data", "paths"), f"no file matches {pattern}"))
+            if (problem := path_problem(pattern)) is not None:
+                found.append((("data", "paths"), problem))
         if self.lora is not None and (problem := lora_problem()):
             found.append((("lora",), problem))
         for key in ("model_name_or_path", "tokenizer"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -45,6 +45,12 @@ class PairsConfig(RowsConfig):
     def answers_of_row(self) -> int:
         """Two: they are used together, or not at all."""
         return 2
+
+    def recognised(self, files: list[Path]) -> tuple[Self, str]:
+        """As of the preferred answers."""
+        found, form = super().recognised(files)
+        kind = "conversational " if form.startswith("conversational") else ""
+        return found, f"{kind}preference pairs"
 
     def as_answers(self) -> AnswersConfig:
         """The questions with their preferred answers."""

@@ -150,7 +150,7 @@ def prepare(
     settings: dict[str, Any] = {
         "version": VERSION,
         "rows": [content_digest(file, cache) for file in files],
-        "data": key_settings(data, "splits", "difficulty"),
+        "data": key_settings(data, "splits", "difficulty", "on_long"),
         "sequence_length": config.sequence_length,
         "packing": config.packing,
         "tokenizer": describe(encoder, config.vocab_size),
@@ -168,6 +168,8 @@ def _open_rows(data: RowsConfig, cache: Path) -> tuple[RowsConfig, list[Path]]:
     if data.source == "files":
         if not (files := data.files()):
             raise UserError(f"data.paths: no file matches {', '.join(data.paths)}")
+        data, form = data.recognised(files)
+        log.info("data: %s, %d files", form, len(files))
         return data, files
     limit, columns = data.max_rows or MAX_ROWS, data.made_columns
     if kind := GENERATED.get(data.source):
@@ -207,6 +209,10 @@ class _RowBuild:
         unread = sorted({name for talk, _ in talks for name in talk.unread})
         if unread and data.source == "files":
             log.warning("data: columns that are not read: %s", ", ".join(unread))
+        if left_out := sum(talk.left_out > 0 for talk, _ in talks):
+            log.warning(
+                "data: %d rows end with another turn than the assistant's; it is left out", left_out
+            )
         parts = _by_split(talks, named=data.splits == "file_names")
         if encoder is None:
             texts = (rendered.text.replace(END, "") for _, rendered in parts[Split.TRAIN])
@@ -214,7 +220,9 @@ class _RowBuild:
             encoder.tokenizer.save(str(folder / "tokenizer.json"))
         counts = {}
         for split, part in parts.items():
-            rows = list(bad.leave_out(encode(part, encoder, config.sequence_length + 1), size))
+            rows = list(
+                bad.leave_out(encode(part, encoder, config.sequence_length + 1, data.on_long), size)
+            )
             if not rows:
                 raise UserError(f"data: no row of the {split} split can be used; give more rows")
             packed = config.packing == "documents" and split is Split.TRAIN
