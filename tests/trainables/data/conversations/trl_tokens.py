@@ -18,6 +18,8 @@ from typing import Any
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
+Counted = tuple[list[int], str]
+"""Token ids, and a 1 for each that counts."""
 FILE = Path(__file__).with_suffix(".json")
 TEMPLATES = {file.stem: file.read_text() for file in Path(__file__).parent.glob("templates/*")}
 UNMARKED = {
@@ -79,6 +81,14 @@ TALKS: dict[str, dict[str, Any]] = {
 }
 
 
+ROWS: dict[str, dict[str, Any]] = {
+    "messages": {"messages": [message("system", "Be brief."), *TURNS]},
+    "completion": {"prompt": TURNS[:1], "completion": TURNS[1:2]},
+    "pair": {"prompt": TURNS[:1], "chosen": TURNS[1:2], "rejected": TURNS[3:]},
+}
+"""Rows of trl that mean the same as rows in other forms."""
+
+
 def renders(name: str, talk: str) -> bool:
     """Whether a template has a place for all of a conversation."""
     if talk == "system":
@@ -98,26 +108,27 @@ def byte_tokenizer(template: str) -> PreTrainedTokenizerFast:
     special = [*MARKS.split(), *ENDS.split()]
     tokenizer.add_special_tokens([AddedToken(name, normalized=False) for name in special])
     return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, bos_token="<s>", eos_token="</s>", chat_template=template
+        tokenizer_object=tokenizer,
+        bos_token="<s>",
+        eos_token="</s>",
+        pad_token="</s>",
+        chat_template=template,
     )
+
+
+def tiny_model(tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
+    """A model, as trl wants one."""
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_attention_heads": 1}
+    return LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), num_hidden_layers=1, **sizes))
 
 
 def tokens_of_trl(
     tokenizer: PreTrainedTokenizerFast, row: dict[str, Any], folder: Path, **options: Any
-) -> list[list[int]]:
+) -> Counted:
     """The ids of a row, and whether each counts, by trl."""
     import trl
     from datasets import Dataset
 
-    model = LlamaForCausalLM(
-        LlamaConfig(
-            vocab_size=len(tokenizer),
-            hidden_size=8,
-            intermediate_size=8,
-            num_hidden_layers=1,
-            num_attention_heads=1,
-        )
-    )
     arguments = trl.SFTConfig(
         output_dir=str(folder / "out"),
         max_length=None,
@@ -126,18 +137,42 @@ def tokens_of_trl(
         bf16=False,
         report_to=[],
         disable_tqdm=True,
-        pad_token="</s>",
         **options,
     )
     trainer = trl.SFTTrainer(
-        model=model,
+        model=tiny_model(tokenizer),
         args=arguments,
         train_dataset=Dataset.from_list([row]),
         processing_class=tokenizer,
     )
     batch = trainer.data_collator([trainer.train_dataset[0]])
     labels = batch["labels"][0].tolist()
-    return [batch["input_ids"][0].tolist(), [int(label != -100) for label in labels]]
+    return batch["input_ids"][0].tolist(), "".join("01"[label != -100] for label in labels)
+
+
+def pairs_of_trl(
+    tokenizer: PreTrainedTokenizerFast, row: dict[str, Any], folder: Path
+) -> list[Counted]:
+    """The ids of both answers with their question, and whether each counts, by trl."""
+    import trl
+    from datasets import Dataset
+
+    arguments = trl.DPOConfig(
+        output_dir=str(folder / "out"), max_length=None, use_cpu=True, bf16=False, report_to=[]
+    )
+    tiny_model(tokenizer).save_pretrained(folder / "model")
+    trainer = trl.DPOTrainer(
+        model=str(folder / "model"),
+        args=arguments,
+        train_dataset=Dataset.from_list([row]),
+        processing_class=tokenizer,
+    )
+    found = trainer.train_dataset[0]
+    prompt = found["prompt_ids"]
+    return [
+        (prompt + answer, "0" * len(prompt) + "1" * len(answer))
+        for answer in (found["chosen_ids"], found["rejected_ids"])
+    ]
 
 
 def main() -> None:
@@ -153,8 +188,15 @@ def main() -> None:
                     found.setdefault(name, {})[talk] = tokens_of_trl(
                         byte_tokenizer(template), row, Path(folder), assistant_only_loss=True
                     )
+        tokenizer, rows = byte_tokenizer(TEMPLATES["chatml"]), {}
+        rows["messages"] = [
+            tokens_of_trl(tokenizer, ROWS["messages"], Path(folder), assistant_only_loss=True)
+        ]
+        rows["completion"] = [tokens_of_trl(tokenizer, ROWS["completion"], Path(folder))]
+        rows["pair"] = pairs_of_trl(tokenizer, ROWS["pair"], Path(folder))
+        found["rows"] = rows
     versions = {m.__name__: m.__version__ for m in (trl, transformers)}
-    lines = {name: json.dumps(talks) for name, talks in found.items()}
+    lines = {name: json.dumps(talks, separators=(",", ":")) for name, talks in found.items()}
     body = ",\n".join(f' "{name}": {line}' for name, line in lines.items())
     FILE.write_text(f'{{\n "versions": {json.dumps(versions)},\n{body}\n}}\n')
 
