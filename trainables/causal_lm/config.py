@@ -21,6 +21,7 @@ from trainables.causal_lm.layouts.rules import (
 from trainables.causal_lm.lora import LoRAConfig, lora_problem
 from trainables.causal_lm.shape import ShapeConfig
 from trainables.config import Problem, path_in
+from trainables.data.hub import hub_problem
 from trainables.data.readers import path_problem
 from trainables.data.text.config import DataConfig, paths_in
 from trainables.parallel.footprint import RankMemory
@@ -190,10 +191,18 @@ class CausalLMConfig(ShapeConfig):
                 found.append((("data", "paths"), problem))
         if self.lora is not None and (problem := lora_problem()):
             found.append((("lora",), problem))
-        for key in ("model_name_or_path", "tokenizer"):
-            name = getattr(self, key) or ""
-            if name.startswith(("/", ".", "~")) and not Path(name).expanduser().is_dir():
+        files = {
+            "model_name_or_path": ("config.json",),
+            "tokenizer": ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"),
+        }
+        for key, needed in files.items():
+            name = getattr(self, key)
+            if name is None or Path(name).expanduser().is_dir():
+                continue
+            if name.startswith(("/", ".", "~")):
                 found.append(((key,), f"no such folder: {name} (from {Path.cwd()})"))
+            elif (problem := hub_problem(name, *needed)) is not None:
+                found.append(((key,), problem))
         return found
 
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:

@@ -11,6 +11,8 @@ from search_spaces.errors import UserError
 
 HUB = "hf://datasets/"
 HUB_FORM = f"{HUB}OWNER/NAME@REVISION/GLOB"
+_SECONDS = 10
+"""To wait for the hub, when a model is only looked for."""
 _PATTERN = re.compile(rf"{HUB}([^/@]+/[^/@]+)(?:@([^/]+))?/(.+)")
 
 
@@ -42,15 +44,17 @@ def data_set(pattern: str) -> tuple[Path, str]:
 
 
 @cache
-def hub_problem(name: str, file: str) -> str | None:
-    """Why a file of a model on the hub cannot be used; None if it can."""
-    from huggingface_hub import hf_hub_download
+def hub_problem(name: str, *files: str) -> str | None:
+    """Why none of these files of a model on the hub can be used; None if one can."""
+    from huggingface_hub import model_info, try_to_load_from_cache
 
     try:
-        hf_hub_download(name, file)
+        if any(isinstance(try_to_load_from_cache(name, file), str) for file in files):
+            return None
+        names = {each.rfilename for each in model_info(name, timeout=_SECONDS).siblings or ()}
     except Exception as e:  # noqa: BLE001 - it raises errors of several HTTP libraries
         return f"{name}: {_reason(e)}"
-    return None
+    return None if names.intersection(files) else f"{name}: has no {files[0]} on the hub"
 
 
 def _reason(error: Exception) -> str:

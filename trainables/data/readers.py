@@ -9,7 +9,6 @@ import csv
 import glob
 import gzip
 import io
-import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -99,7 +98,7 @@ def path_problem(pattern: str) -> str | None:
         hint = f": it is a folder of splits; write {found}/train, or another of them"
     elif found:
         hint = f": it is a folder; write {found}/*, for example"
-    elif re.fullmatch(r"[\w-]+/[\w.-]+", pattern):
+    elif not Path(pattern).suffix and not Path(pattern).parent.is_dir():
         hint = f"; a data set of the hub is {HUB_FORM}"
     return f"no file matches {pattern}{hint}"
 

@@ -210,9 +210,7 @@ class _RowBuild:
         if unread and data.source == "files":
             log.warning("data: columns that are not read: %s", ", ".join(unread))
         if left_out := sum(talk.left_out > 0 for talk, _ in talks):
-            log.warning(
-                "data: %d rows end with another turn than the assistant's; it is left out", left_out
-            )
+            log.warning("data: %d rows end with a turn that is no answer; it is left out", left_out)
         parts = _by_split(talks, named=data.splits == "file_names")
         if encoder is None:
             texts = (rendered.text.replace(END, "") for _, rendered in parts[Split.TRAIN])
