@@ -69,13 +69,14 @@ def _pair(chosen: Row, rejected: Row) -> tuple[Row, Row]:
     if same == least:
         problem = f"{chosen.place}: the preferred and the rejected answer are the same"
         return chosen, BadRow(problem)
-    return _behind(chosen, same), _behind(rejected, same)
+    unread = chosen.unread & rejected.unread
+    return _behind(chosen, same, unread), _behind(rejected, same, unread)
 
 
-def _behind(row: Conversation, count: int) -> Conversation:
-    """A row whose first messages do not count."""
+def _behind(row: Conversation, count: int, unread: frozenset[str]) -> Conversation:
+    """A row whose first messages do not count, with the columns that no answer is in."""
     first, rest = row.messages[:count], row.messages[count:]
-    return replace(row, messages=(*without_weight(first), *rest))
+    return replace(row, messages=(*without_weight(first), *rest), unread=unread)
 
 
 class DPOConfig(TunedConfig):
