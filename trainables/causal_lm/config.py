@@ -191,17 +191,15 @@ class CausalLMConfig(ShapeConfig):
                 found.append((("data", "paths"), problem))
         if self.lora is not None and (problem := lora_problem()):
             found.append((("lora",), problem))
-        files = {
-            "model_name_or_path": ("config.json",),
-            "tokenizer": ("tokenizer.json", "tokenizer_config.json", "tokenizer.model"),
-        }
-        for key, needed in files.items():
+        for key, file in {"model_name_or_path": "config", "tokenizer": "tokenizer_config"}.items():
             name = getattr(self, key)
             if name is None or Path(name).expanduser().is_dir():
                 continue
             if name.startswith(("/", ".", "~")):
                 found.append(((key,), f"no such folder: {name} (from {Path.cwd()})"))
-            elif (problem := hub_problem(name, *needed)) is not None:
+            elif (
+                problem := hub_problem(name, f"{file}.json", "tokenizer.json", "tokenizer.model")
+            ) is not None:
                 found.append(((key,), problem))
         return found
 

@@ -137,16 +137,17 @@ def checked_rows(config: RowsTrainedConfig) -> tuple[str | None, str]:
     tokenizer = Path(config.tokenizer_from or "").expanduser() / "tokenizer.json"
     most = config.sequence_length + 1
     key = json.dumps([data.model_dump(), times, str(tokenizer), most])
-    if key not in _CHECKED:
-        try:
-            data, form = data.recognised(files)
-            reactions = data.on_bad_data, data.on_long
-            problem, count, remarks = check_rows(data.rows(files), tokenizer, most, *reactions)
-        except UserError as e:
-            return str(e), ""
+    if key in _CHECKED:
+        return _CHECKED[key]
+    try:
+        data, form = data.recognised(files)
+        reactions = data.on_bad_data, data.on_long
+        problem, count, remarks = check_rows(data.rows(files), tokenizer, most, *reactions)
         part = f" in {len(files)} of {len(every)} files" if len(files) < len(every) else ""
         rows = f"{count // data.answers_of_row:,} rows{part}"
         _CHECKED[key] = problem, f"data: {form}, {rows}{remarks}"
+    except UserError as e:
+        _CHECKED[key] = str(e), ""
     return _CHECKED[key]
 
 
