@@ -55,7 +55,7 @@ from trainables.data.tokenizer import END, Encoder, TokenSettings, describe, ope
 
 SHAPES = 8
 """Lengths to which compiled batches of separate conversations are cut: each is compiled."""
-VERSION = 2
+VERSION = 3
 """Version of the packing; raise it with any change of code that changes the arrays."""
 Flags = npt.NDArray[np.bool_]
 log = logging.getLogger(__name__)
