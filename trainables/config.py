@@ -100,6 +100,10 @@ class TrainableConfig(BaseModel):
         """Values that name files or folders which are not on this machine; by default none."""
         return []
 
+    def notes(self) -> list[str]:
+        """Lines on the data of a configuration without `missing_files`; by default none."""
+        return []
+
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
         """Check that training is the same for each of these numbers of workers.
 

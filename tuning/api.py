@@ -72,7 +72,8 @@ def run(
     with interrupt or Interrupt() as stop:
         paths = create(loaded, name=name, storage=storage, address=address)
         try:
-            scheduler, notes = choose_scheduler(loaded.spec), file_notes(loaded)
+            scheduler = choose_scheduler(loaded.spec)
+            notes = file_notes(loaded, files=address is None)
             return _run(paths, scheduler, address, tuple(observers), stop, notes=notes)
         except UserError:
             discard_empty_sweep(paths)

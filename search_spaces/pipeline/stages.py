@@ -67,8 +67,9 @@ class DataStage(Stage):
     paths: list[str] = Field(
         default_factory=list,
         description="Globs of .jsonl, .parquet and text files, also of a data set of the hub: "
-        "hf://datasets/OWNER/NAME/**/*.parquet. A file whose name or folder is train, val, valid, "
-        "validation, dev, selection or test (also train-00000-of-00004) keeps that split.",
+        "hf://datasets/OWNER/NAME@REVISION/**/*.parquet. A file whose name or folder is train, "
+        "val, valid, validation, dev, selection or test (also train-00000-of-00004) keeps "
+        "that split.",
     )
     text_field: str = Field("text", description="JSONL key or Parquet column of the text.")
     min_chars: int = Field(1, ge=1, description="Shorter texts are left out (characters).")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import glob
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -23,6 +22,8 @@ from trainables.causal_lm.lora import LoRAConfig, lora_problem
 from trainables.causal_lm.quantized import quantize_problem
 from trainables.causal_lm.shape import ShapeConfig
 from trainables.config import Problem, path_in
+from trainables.data.hub import hub_problem
+from trainables.data.readers import path_problem
 from trainables.data.text.config import DataConfig, paths_in
 from trainables.parallel.footprint import RankMemory
 from trainables.training.pipeline_rules import pipeline_field
@@ -223,17 +224,27 @@ class CausalLMConfig(ShapeConfig):
         """Globs without a match, the folder of a pretrained model, and `peft` for adapters."""
         found: list[Problem] = []
         for pattern in self.data.paths:
-            if next(glob.iglob(str(Path(pattern).expanduser()), recursive=True), None) is None:
-                found.append((("data", "paths"), f"no file matches {pattern}"))
-        if self.lora is not None and (problem := lora_problem()):
-            found.append((("lora",), problem))
-        if self.lora is not None and self.lora.quantize and (problem := quantize_problem()):
-            found.append((("lora", "quantize"), problem))
-        for key in ("model_name_or_path", "tokenizer"):
-            name = getattr(self, key) or ""
-            if name.startswith(("/", ".", "~")) and not Path(name).expanduser().is_dir():
+            if (problem := path_problem(pattern)) is not None:
+                found.append((("data", "paths"), problem))
+        found += self._missing_packages()
+        for key, file in {"model_name_or_path": "config", "tokenizer": "tokenizer_config"}.items():
+            name = getattr(self, key)
+            if name is None or Path(name).expanduser().is_dir():
+                continue
+            if name.startswith(("/", ".", "~")):
                 found.append(((key,), f"no such folder: {name} (from {Path.cwd()})"))
+            elif (
+                problem := hub_problem(name, f"{file}.json", "tokenizer.json", "tokenizer.model")
+            ) is not None:
+                found.append(((key,), problem))
         return found
+
+    def _missing_packages(self) -> list[Problem]:
+        if self.lora is None:
+            return []
+        quantize = quantize_problem() if self.lora.quantize else None
+        problems = {("lora",): lora_problem(), ("lora", "quantize"): quantize}
+        return [(place, problem) for place, problem in problems.items() if problem is not None]
 
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
         """With experts, ranks count tokens together, so they have equally many micro-batches."""

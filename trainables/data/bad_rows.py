@@ -14,15 +14,22 @@ REPAIR = "repair it, or skip such parts with data.on_bad_data: skip"
 MAX_LOGGED = 20
 """Number of bad parts that the log names; it counts the others."""
 OnBadData = Literal["fail", "skip"]
+OnLong = Literal["truncate", "skip", "refuse"]
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
 class BadRow:
-    """A row, or a larger part of the data, that cannot be used: where it is, and why."""
+    """A row, or a larger part of the data, that cannot be used.
+
+    Attributes:
+        problem: where it is, and why.
+        reaction: to it, in place of `on_bad_data`.
+    """
 
     problem: str
+    reaction: OnBadData | None = None
 
 
 @dataclass(frozen=True)
@@ -32,15 +39,17 @@ class BadRows:
     reaction: OnBadData
     problems: list[str] = field(default_factory=list)
 
-    def add(self, problem: str) -> None:
+    def add(self, row: BadRow) -> None:
         """Leave out a row.
 
         Raises:
             UserError: the configuration wants to fail.
         """
-        if self.reaction == "fail":
-            raise UserError(f"{problem}; {REPAIR}")
-        self.problems.append(problem)
+        if row.reaction == "fail":
+            raise UserError(row.problem)
+        if (row.reaction or self.reaction) == "fail":
+            raise UserError(f"{row.problem}; {REPAIR}")
+        self.problems.append(row.problem)
 
     def leave_out(self, rows: Iterable[T | BadRow], size: int = 1) -> Iterator[T]:
         """The good ones of rows; of each `size` in turn all, or none.
@@ -52,7 +61,7 @@ class BadRows:
         while group := list(itertools.islice(left, size)):
             bad = next((row for row in group if isinstance(row, BadRow)), None)
             if bad is not None:
-                self.add(bad.problem)
+                self.add(bad)
             else:
                 yield from (row for row in group if not isinstance(row, BadRow))
 

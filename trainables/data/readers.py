@@ -12,12 +12,14 @@ import io
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from search_spaces.errors import UserError, suggest
 from search_spaces.files import parse_text_json
 from trainables.data.bad_rows import BadRow, first_line
+from trainables.data.hub import HUB, HUB_FORM, data_set
 
 PlacedRow = tuple[str, dict[str, Any]]
 """File and line (or number) of a row, from 1, and its values."""
@@ -69,20 +71,47 @@ MESSAGES = ColumnType("text or messages", lambda kind: is_text(kind) or is_list(
 
 
 def matching_files(patterns: Iterable[str], directory: Path = Path()) -> list[Path]:
-    """The files that match globs, sorted; of folders those of datasets' `save_to_disk`."""
+    """The files that match globs, sorted; of folders those of datasets' `save_to_disk`.
+
+    Raises:
+        UserError: those of a data set of the hub cannot be had.
+    """
     matches: set[Path] = set()
-    for pattern in patterns:
-        matches.update(
-            map(Path, glob.glob(str(directory / Path(pattern).expanduser()), recursive=True))
-        )
+    for given in patterns:
+        folder, pattern = data_set(given) if given.startswith(HUB) else (directory, given)
+        found = glob.iglob(str(folder / Path(pattern).expanduser()), recursive=True)
+        matches.update(map(Path, found))
     saved = (path.glob("*.arrow") for path in matches if (path / "state.json").is_file())
     return sorted({path for path in matches if path.is_file()}.union(*saved))
+
+
+def path_problem(pattern: str) -> str | None:
+    """Why a glob has no files; None: it has."""
+    try:
+        found = next(glob.iglob(str(Path(pattern).expanduser()), recursive=True), "")
+        if (found and not Path(found).is_dir()) or matching_files([pattern]):
+            return None
+    except UserError as e:
+        return e.problems[0]
+    hint = ""
+    if (Path(found) / "dataset_dict.json").is_file():
+        hint = f": it is a folder of splits; write {found}/train, or another of them"
+    elif found:
+        hint = f": it is a folder; write {found}/*, for example"
+    elif not Path(pattern).suffix and not Path(pattern).parent.is_dir():
+        hint = f"; a data set of the hub is {HUB_FORM}"
+    return f"no file matches {pattern}{hint}"
+
+
+def ending_of(path: Path) -> str:
+    """The ending of a file's name, before that of a compression."""
+    return Path(path.stem).suffix if path.suffix in _COMPRESSIONS else path.suffix
 
 
 def read_file(
     path: Path, columns: TableColumns, ending: str | None = None
 ) -> Iterator[PlacedRow | BadRow]:
-    """The rows of a file, by its ending; also with .gz behind it.
+    """The rows of a file, by its ending; also with .gz or .zst behind it.
 
     Args:
         path: of the file.
@@ -92,10 +121,10 @@ def read_file(
     Raises:
         UserError: the ending is not known, or a table lacks a column or has another type there.
     """
-    ending = ending or (Path(path.stem).suffix if path.suffix == ".gz" else path.suffix)
-    if ending not in READERS or path.name.endswith((".parquet.gz", ".arrow.gz")):
-        known = ", ".join(READERS)
-        raise UserError(f"{path}: rows are read from {known} (all but the last two also with .gz)")
+    ending = ending or ending_of(path)
+    if ending not in READERS or (path.suffix in _COMPRESSIONS and READERS[ending] is _table):
+        known, packed = ", ".join(READERS), " or ".join(_COMPRESSIONS)
+        raise UserError(f"{path}: rows are read from {known} (but the last two also with {packed})")
     try:
         yield from READERS[ending](path, columns)
     except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as e:
@@ -116,9 +145,18 @@ def missing_column(path: Path, name: str, names: Iterable[str]) -> str:
 
 
 def _open(path: Path) -> IO[bytes]:
-    opener: Any = gzip.open if path.suffix == ".gz" else open
-    file: IO[bytes] = opener(path, "rb")
+    opener = _COMPRESSIONS.get(path.suffix, partial(open, mode="rb"))
+    file: IO[bytes] = opener(path)
     return file
+
+
+def _open_zstd(path: Path) -> Any:
+    import pyarrow as pa
+
+    return io.BufferedReader(pa.CompressedInputStream(pa.OSFile(str(path)), "zstd"))
+
+
+_COMPRESSIONS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".zst": _open_zstd}
 
 
 def _lines(path: Path, _: TableColumns) -> Iterator[PlacedRow | BadRow]:

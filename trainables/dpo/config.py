@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -53,12 +53,25 @@ class PairsConfig(RowsConfig):
             yield from _pair(*pair)
 
     @property
+    def answer_field(self) -> str:
+        """Of the preferred answers; with labels, of the only ones."""
+        return "chosen" if self.label is None else "answer"
+
+    @property
     def answers_of_row(self) -> int:
         """Two: they are used together, or not at all; one with labels."""
         return 2 if self.label is None else 1
 
     def _is_plain(self) -> bool:
         return self.label is None
+
+    def recognised(self, files: list[Path]) -> tuple[Self, str]:
+        """As of the preferred answers, or of those with labels."""
+        found, form = super().recognised(files)
+        if self.label is not None:
+            return found, f"{form} with labels"
+        kind = "conversational " if form.startswith("conversational") else ""
+        return found, f"{kind}preference pairs"
 
     def as_answers(self) -> AnswersConfig:
         """The questions with their preferred answers."""
@@ -77,13 +90,14 @@ def _pair(chosen: Row, rejected: Row) -> tuple[Row, Row]:
     if same == least:
         problem = f"{chosen.place}: the preferred and the rejected answer are the same"
         return chosen, BadRow(problem)
-    return _behind(chosen, same), _behind(rejected, same)
+    unread = chosen.unread & rejected.unread
+    return _behind(chosen, same, unread), _behind(rejected, same, unread)
 
 
-def _behind(row: Conversation, count: int) -> Conversation:
-    """A row whose first messages do not count."""
+def _behind(row: Conversation, count: int, unread: frozenset[str]) -> Conversation:
+    """A row whose first messages do not count, with the columns that no answer is in."""
     first, rest = row.messages[:count], row.messages[count:]
-    return replace(row, messages=(*without_weight(first), *rest))
+    return replace(row, messages=(*without_weight(first), *rest), unread=unread)
 
 
 _KEYS_OF = {

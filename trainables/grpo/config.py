@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from search_spaces.errors import UserError
 from trainables.config import Problem, path_in
 from trainables.data.conversations.config import GENERATED_HELP, AnswersConfig
+from trainables.data.conversations.forms import ANSWERS, AUTO
 from trainables.grpo.rewards import RewardConfig, problem_of
 from trainables.sft.config import TunedConfig
 from trainables.user_code import loader
@@ -22,9 +23,15 @@ class QuestionsConfig(AnswersConfig):
         "arithmetic", description=GENERATED_HELP
     )
     answer: str = Field(
-        "answer",
+        AUTO,
         description="column of what rewards get as the answer: the expected text, or for `tests`"
-        " code that raises an exception if the completion before it is wrong",
+        " code that raises an exception if the completion before it is wrong; auto: it is"
+        f" recognised, as one of {', '.join(ANSWERS)}",
+    )
+    on_long: Literal["skip", "refuse"] | None = Field(
+        None,
+        description="reaction to a question that has more than sequence_length + 1 tokens with its"
+        " answer: skip; refuse; null: that of on_bad_data",
     )
 
 

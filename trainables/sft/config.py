@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
+from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.trainable import CausalLM
 from trainables.config import Problem
+from trainables.data.conversations.check import check_rows
 from trainables.data.conversations.config import AnswersConfig, RowsConfig
-from trainables.data.conversations.rows import problem_of
 from trainables.sft.start import StartConfig
 from trainables.training.trainable import TaskTrainable
 
@@ -25,7 +27,13 @@ class RowsTrainedConfig(StartConfig):
 
     def missing_files(self) -> list[Problem]:
         """Missing files and models, a model with too few positions, and rows that are no data."""
-        return super().missing_files() or bad_rows(self)
+        found = super().missing_files()
+        problem = None if found or not self.data.paths else checked_rows(self)[0]
+        return found if problem is None else [(("data",), problem)]
+
+    def notes(self) -> list[str]:
+        """What the rows of files are, and how many."""
+        return [checked_rows(self)[1]] if self.data.paths else []
 
 
 class SFTConfig(RowsTrainedConfig):
@@ -114,32 +122,32 @@ class TunedConfig(RowsTrainedConfig):
         """Not known: there is another model beside it, or answers are written."""
 
 
-_CHECKED: dict[str, list[str]] = {}
-"""Problems by settings and times of files: a sweep file is checked with many configurations."""
+_CHECKED: dict[str, tuple[str | None, str]] = {}
+"""Problem and summary by settings and times of files: many configurations of a file are checked."""
 CHECKED_BYTES = 200 << 20
 """Files beyond this many bytes are first read by a worker."""
 
 
-def bad_rows(config: RowsTrainedConfig) -> list[Problem]:
-    """The first row of files that is no data, if there is one that is not skipped."""
-    return [(("data",), line) for line in _bad_rows(config)] if config.data.paths else []
-
-
-def _bad_rows(config: RowsTrainedConfig) -> list[str]:
-    data = config.data
-    files: list[Path] = []
-    size = 0
-    for file in data.files():
-        size += file.stat().st_size
-        if files and size > CHECKED_BYTES:
-            break
-        files.append(file)
+def checked_rows(config: RowsTrainedConfig) -> tuple[str | None, str]:
+    """The first mistake in the rows of files that is not skipped, and what the rows are."""
+    data, every = config.data, config.data.files()
+    sizes = itertools.accumulate(file.stat().st_size for file in every)
+    files = [f for f, size in zip(every, sizes, strict=True) if size <= CHECKED_BYTES] or every[:1]
     times = [(str(f), f.stat().st_mtime_ns, f.stat().st_size) for f in files]
     tokenizer = Path(config.tokenizer_from or "").expanduser() / "tokenizer.json"
     most = config.sequence_length + 1
     key = json.dumps([data.model_dump(), times, str(tokenizer), most])
-    if key not in _CHECKED:
-        _CHECKED[key] = problem_of(data.rows(files), tokenizer, most, data.on_bad_data)
+    if key in _CHECKED:
+        return _CHECKED[key]
+    try:
+        data, form = data.recognised(files)
+        reactions = data.on_bad_data, data.on_long
+        problem, count, remarks = check_rows(data.rows(files), tokenizer, most, *reactions)
+        part = f" in {len(files)} of {len(every)} files" if len(files) < len(every) else ""
+        rows = f"{count // data.answers_of_row:,} rows{part}"
+        _CHECKED[key] = problem, f"data: {form}, {rows}{remarks}"
+    except UserError as e:
+        _CHECKED[key] = str(e), ""
     return _CHECKED[key]
 
 

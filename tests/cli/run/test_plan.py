@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -10,7 +11,11 @@ from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import DIGITS, Tune
 from trainables.registry import resolve
 from tuning.cli.run.plan import cost_lines
-from tuning.controller.preflight.relative_paths import warn_relative_paths, with_absolute_fixed
+from tuning.controller.preflight.relative_paths import (
+    file_notes,
+    warn_relative_paths,
+    with_absolute_fixed,
+)
 from tuning.controller.preflight.trainables import code_problems
 
 
@@ -275,6 +280,35 @@ scheduler: {name: none}
 resources: {workers: 4, layout: {dp_shard: -1, tp: 2}}
 cluster: {cpus: 4, bandwidth: 1, tflops: 0.1}
 """
+
+
+SFT = """
+name: talks
+trainable: sft
+metric: eval_loss
+mode: min
+fixed:
+  hidden_size: 16
+  num_layers: 1
+  vocab_size: 300
+  data: {source: files, paths: talks.jsonl}
+space: {learning_rate: {loguniform: [1.0e-4, 1.0e-2]}}
+budget: {trials: 1}
+"""
+
+
+def test_form_of_rows_is_said(tune: Tune) -> None:
+    talk = [{"from": "human", "value": "a"}, {"from": "gpt", "value": "b"}]
+    row = json.dumps({"conversations": [*talk, talk[0]]})
+    (tune.cwd / "talks.jsonl").write_text(f"{row}\n" * 1204)
+    (tune.cwd / "talks.yaml").write_text(SFT)
+    notes = file_notes(load_sweep(tune.cwd / "talks.yaml"), files=True)
+    assert notes == [
+        "data: ShareGPT conversations, 1,204 rows; 1,204 end with a turn that is no answer,"
+        " which is left out"
+    ]
+    (tune.cwd / "talks.jsonl").write_text('{"promt": "a", "answer": "b"}\n')
+    assert "data.question: promt" in tune.refused("plan", "talks.yaml")
 
 
 def test_layout_is_simulated_without_its_ranks(tune: Tune) -> None:

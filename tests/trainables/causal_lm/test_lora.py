@@ -55,6 +55,19 @@ def adapted(tmp_path_factory: pytest.TempPathFactory, cache: Path) -> dict[str, 
     return {**write_base(tmp_path_factory.mktemp("m") / "base", cache), "lora": LORA}
 
 
+def check_without_adapter(
+    config: CausalLMConfig, cache: Path, folder: Path, tokens: torch.Tensor, base: torch.Tensor
+) -> None:
+    """A model whose adapter is turned off is its base, and then has it again."""
+    assert config.lora is not None
+    if config.lora.is_separable:
+        model = load_model(config, prepare(config, cache), folder, config.lora).eval()
+        adapted = model(tokens).logits
+        with without_adapter(model):
+            torch.testing.assert_close(model(tokens).logits, base)
+        assert torch.equal(model(tokens).logits, adapted)
+
+
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_adapter_resumes_bit_for_bit_and_is_read_by_peft(
     tmp_path: Path, cache: Path, adapted: dict[str, Any], variant: str
@@ -83,13 +96,7 @@ def test_adapter_resumes_bit_for_bit_and_is_read_by_peft(
         expected = AutoPeftModelForCausalLM.from_pretrained(saved.folder)(tokens).logits
         merged = auto.from_pretrained(tmp_path / "hf")(tokens).logits
         assert not torch.allclose(start(tokens).logits, expected)
-        again = load_model(config, prepare(config, cache), saved.folder, config.lora).eval()
-        assert config.lora is not None
-        if config.lora.is_separable:
-            with without_adapter(again):
-                base = again(tokens).logits
-            torch.testing.assert_close(base, start(tokens).logits)
-        torch.testing.assert_close(again(tokens).logits, expected)
+        check_without_adapter(config, cache, saved.folder, tokens, start(tokens).logits)
     torch.testing.assert_close(merged, expected)
     if variant != "plain":
         plain = run_trial(tmp_path / "plain", "causal_lm", {**adapted, "lora": LORA}, cache=cache)

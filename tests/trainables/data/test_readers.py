@@ -10,10 +10,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from datasets import Dataset
 
 from search_spaces.errors import UserError
 from trainables.data.bad_rows import BadRow
-from trainables.data.readers import MESSAGES, TEXT, TableColumns, read_file, table_problems
+from trainables.data.readers import (
+    MESSAGES,
+    TEXT,
+    TableColumns,
+    matching_files,
+    path_problem,
+    read_file,
+    table_problems,
+)
 
 ROWS = [{"question": f"q{i}", "answer": "a, b"} for i in range(80)]
 LINES = "".join(json.dumps(row) + "\n" for row in ROWS).encode()
@@ -36,6 +45,16 @@ def write_arrow(file: Path) -> None:
         stream.write_table(table, max_chunksize=30)
 
 
+def zstd(content: bytes) -> bytes:
+    sink = pa.BufferOutputStream()
+    with pa.CompressedOutputStream(sink, "zstd") as packed:
+        packed.write(content)
+    return sink.getvalue().to_pybytes()
+
+
+CELLS = b"".join(b'\nq%d,"a, b"' % i for i in range(80))
+
+
 def write_csv(file: Path) -> None:
     mark = "\t" if file.suffix == ".tsv" else ","
     rows = [f'q{i}{mark}"a, b"' for i in range(80)]
@@ -47,6 +66,9 @@ FILES = {
     "lines.json": lambda file: file.write_bytes(LINES),
     "list.json": lambda file: file.write_text(json.dumps(ROWS, indent=1)),
     "packed.jsonl.gz": lambda file: file.write_bytes(gzip.compress(LINES)),
+    "packed.jsonl.zst": lambda file: file.write_bytes(zstd(LINES)),
+    "packed.csv.zst": lambda file: file.write_bytes(zstd(b"question,answer" + CELLS)),
+    "packed.json.gz": lambda file: file.write_bytes(gzip.compress(json.dumps(ROWS).encode())),
     "table.csv": write_csv,
     "table.tsv": write_csv,
     "table.parquet": write_parquet,
@@ -64,6 +86,8 @@ BAD = {
     "a.jsonl": (b'{"question": "q"}\n{\n["x"]\n{"a": "\xff\xfe"}', ["a.jsonl:2", ":3", ":4"]),
     "a.csv": (b"question,answer\nq,a\nq\n", ["a.csv:3"]),
     "a.jsonl.gz": (gzip.compress(LINES)[:-12], ["further"]),
+    "a.jsonl.zst": (zstd(LINES)[:-12], ["further"]),
+    "b.jsonl.zst": (b"no", ["further"]),
     "a.parquet": (b"PAR1 no", ["not a Parquet file"]),
     "a.arrow": (b"ARROW no", ["not an Arrow stream"]),
 }
@@ -114,3 +138,44 @@ def test_columns_of_tables_are_checked(
 def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"\.csv"):
         read(tmp_path / "rows.txt")
+
+
+def test_what_a_glob_without_files_may_mean_is_said(tmp_path: Path) -> None:
+    Dataset.from_list(ROWS).save_to_disk(tmp_path / "saved" / "train")
+    (tmp_path / "saved" / "dataset_dict.json").write_text("{}")
+    assert path_problem(str(tmp_path / "saved" / "train")) is None
+    assert f"{tmp_path}/saved/train" in str(path_problem(str(tmp_path / "saved")))
+    assert f"{tmp_path}/*" in str(path_problem(str(tmp_path)))
+    assert "hf://datasets/OWNER/NAME@REVISION" in str(path_problem("nobody/rows"))
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A local cache of the hub, which cannot be reached, with a data set at two revisions."""
+    folder = tmp_path / "datasets--somebody--rows"
+    for revision, commit, rows in (("main", "a" * 40, 80), ("v1", "b" * 40, 3)):
+        (folder / "snapshots" / commit / "data").mkdir(parents=True)
+        lines = b"".join(LINES.splitlines(keepends=True)[:rows])
+        (folder / "snapshots" / commit / "data" / "rows.jsonl").write_bytes(lines)
+        (folder / "refs").mkdir(exist_ok=True)
+        (folder / "refs" / revision).write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return folder
+
+
+@pytest.mark.parametrize(("revision", "rows"), [("", 80), ("@v1", 3), (f"@{'b' * 40}", 3)])
+def test_data_sets_of_the_hub_have_revisions(revision: str, rows: int, hub: Path) -> None:
+    pattern = f"hf://datasets/somebody/rows{revision}/**/*.jsonl"
+    assert path_problem(pattern) is None
+    (file,) = matching_files([pattern])
+    assert read(file) == ROWS[:rows]
+
+
+def test_what_the_hub_cannot_give_is_one_line(hub: Path) -> None:
+    for name in ("somebody/rows@v2", "somebody/others"):
+        problem = str(path_problem(f"hf://datasets/{name}/*.jsonl"))
+        assert name.partition("@")[0] in problem
+        assert "cannot be reached" in problem
+        assert "\n" not in problem
+    assert "/GLOB" in str(path_problem("hf://datasets/somebody/rows"))

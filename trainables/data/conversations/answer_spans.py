@@ -89,10 +89,12 @@ def _locate(template: Template, text: str, i: int, done: int) -> Span:
     messages[i] = {**messages[i], "content": MARK}
     shown, alone = template.render(messages), template.render(messages[: i + 1])
     if shown.count(MARK) != 1 or alone.count(MARK) != 1:
+        if template.messages[i].get("tool_calls"):
+            return _locate_calls(template, text, i, done)
         raise TemplateError(f"the chat template does not show messages[{i}].content")
     first = _shared_length(text, shown)
     last = len(text) - _shared_length(text[::-1], shown[::-1])
-    begin = _find_begin(template, text, i, done, first)
+    begin = _find_begin(template, text, i, (done, first), alone)
     if i + 1 == len(messages):
         return begin, len(text)
     if template.messages[i].get("tool_calls"):
@@ -100,19 +102,37 @@ def _locate(template: Template, text: str, i: int, done: int) -> Span:
     return begin, _find_end(template, text, max(first, last), alone.rpartition(MARK)[2])
 
 
-def _find_begin(template: Template, text: str, i: int, done: int, first: int) -> int:
-    """The first character that the model writes, of a content whose first one is `first`.
+def _locate_calls(template: Template, text: str, i: int, done: int) -> Span:
+    """The span of calls of tools, without a content, that are rendered as without what follows."""
+    prompt, alone = template.prompt(i), template.render(template.messages[: i + 1])
+    turn = alone.removeprefix(prompt)
+    begin = text.find(turn, done)
+    if turn == alone or begin < 0:
+        raise TemplateError(f"the chat template does not show the calls of messages[{i}]")
+    return begin, begin + len(turn)
+
+
+def _find_begin(template: Template, text: str, i: int, before: Span, alone: str) -> int:
+    """The first character that the model writes.
 
     The template may put a thought in between. What the model is given may also begin one, which
     is not there in an earlier turn.
+
+    Args:
+        template: of the conversation.
+        text: of it.
+        i: number of the message.
+        before: what is between the answer before and the content.
+        alone: the text up to the message, with `MARK` as its content.
     """
-    prompt = template.prompt(i)
+    prompt, (done, first) = template.prompt(i), before
     if prompt and text.startswith(prompt) and done <= len(prompt) <= first:
         return len(prompt)
     opening = _opening(template)
     if opening and (place := text.rfind(opening, done, first)) >= 0:
         return place + len(opening)
-    return first
+    lead = alone.removeprefix(prompt).partition(MARK)[0] if alone.startswith(prompt) else ""
+    return first - len(lead) if text.endswith(lead, done, first) else first
 
 
 def _opening(template: Template) -> str:

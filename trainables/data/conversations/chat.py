@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,9 +14,10 @@ from tokenizers import Tokenizer, models
 
 from trainables.client import Rows
 from trainables.common.text_ends import turn_end
-from trainables.data.bad_rows import BadRow
+from trainables.data.bad_rows import BadRow, OnLong
 from trainables.data.conversations.answer_spans import Span, answer_spans
-from trainables.data.conversations.rows import Conversation, Message, no_room
+from trainables.data.conversations.check import long_row
+from trainables.data.conversations.rows import Conversation, Message
 from trainables.data.conversations.template import Template, TemplateError
 from trainables.data.tokenizer import ENCODE_AT_ONCE, END, Encoder, load_pretrained
 
@@ -28,6 +30,7 @@ TEMPLATE = (
 )
 """Of tokenizers that have none: each message behind a line with its role."""
 Flags = npt.NDArray[np.bool_]
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -111,16 +114,25 @@ def encode(
     talks: Iterable[tuple[Conversation, Rendered]],
     encoder: Encoder,
     most: int,
+    on_long: OnLong | None = None,
     *,
     prompts: bool = True,
 ) -> Iterator[tuple[Conversation, Tokens] | BadRow]:
     """Token ids of conversations, with `prompts` or none; those of more than `most` tokens are bad
-    rows."""
+    rows, or are cut."""
+    cut = 0
     for talk, tokens in _encode(talks, encoder, prompts=prompts):
-        if len(tokens.ids) > most:
-            yield BadRow(f"{talk.place}: {no_room(str(len(tokens.ids)), most)}")
-        else:
+        if (count := len(tokens.ids)) <= most:
             yield talk, tokens
+        elif on_long != "truncate":
+            yield long_row(talk, str(count), most, on_long)
+        elif tokens.counted[1:most].any():
+            cut += 1
+            yield talk, Tokens(tokens.ids[:most], tokens.counted[:most], tokens.prompt)
+        else:
+            yield BadRow(f"{talk.place}: no answer is in its first {most} tokens", "skip")
+    if cut:
+        log.warning("data: %d rows are cut behind their first %d tokens", cut, most)
 
 
 def _encode(

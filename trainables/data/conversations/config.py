@@ -9,7 +9,17 @@ from typing import ClassVar, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from trainables.data.bad_rows import OnBadData
+from search_spaces.errors import UserError
+from trainables.data.bad_rows import OnBadData, OnLong
+from trainables.data.conversations.forms import (
+    ANSWERS,
+    AUTO,
+    MESSAGES,
+    QUESTIONS,
+    find_columns,
+    form_name,
+    sample_of,
+)
 from trainables.data.conversations.rows import Columns, Row, read_rows
 from trainables.data.corpora.generated import GENERATED
 from trainables.data.readers import matching_files
@@ -28,7 +38,7 @@ class RowsConfig(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     made_columns: ClassVar[dict[str, str]]
     """The fields that name columns → the columns of rows that are made."""
-    later_fields: ClassVar[tuple[str, ...]] = ("splits", "difficulty")
+    later_fields: ClassVar[tuple[str, ...]] = ("splits", "difficulty", "on_long")
     """See `key_settings`."""
 
     source: str
@@ -41,10 +51,13 @@ class RowsConfig(BaseModel):
     paths: Globs = Field(
         default_factory=list,
         description="files: a glob or a list of globs of .parquet, .jsonl, .json, .csv and .tsv"
-        " files (all but the first also with .gz), and of folders of datasets' save_to_disk",
+        " files (all but the first also with .gz or .zst), of folders of datasets' save_to_disk,"
+        " and of data sets of the hub: hf://datasets/OWNER/NAME@REVISION/**/*.parquet",
     )
     question: str = Field(
-        "question", description="column of the questions: texts, or lists of messages"
+        AUTO,
+        description="column of the questions: texts, or lists of messages; auto: it is recognised,"
+        f" as one of {', '.join(QUESTIONS)}",
     )
     split_by: str | None = Field(
         None,
@@ -59,6 +72,11 @@ class RowsConfig(BaseModel):
         "fail",
         description="reaction to a row that cannot be read or rendered, has an empty answer or more"
         " than sequence_length tokens; skip lists them in the log and in the cache's meta.json",
+    )
+    on_long: OnLong | None = Field(
+        None,
+        description="reaction to a row of more than sequence_length + 1 tokens. truncate: the first"
+        " ones are used, if any is of an answer; skip; refuse; null: that of on_bad_data",
     )
 
     @model_validator(mode="after")
@@ -78,9 +96,28 @@ class RowsConfig(BaseModel):
         return True
 
     @property
+    def answer_field(self) -> str:
+        """The field that names the column of the answers."""
+        return "answer"
+
+    @property
     def answers_of_row(self) -> int:
         """Answers that a row has, one behind the other: they are used together, or not at all."""
         return 1
+
+    def recognised(self, files: list[Path]) -> tuple[Self, str]:
+        """The same with names of columns in place of `auto`, and the form of the rows, in words.
+
+        Raises:
+            UserError: the columns are in no known form, or in several.
+        """
+        given, sample, answer = vars(self), sample_of(files), self.answer_field
+        try:
+            found = find_columns(sample, self.question, given[answer], given.get("messages"))
+        except UserError as e:
+            raise UserError(f"{files[0]}: {e}") from e
+        fields = {answer if name == "answer" else name: column for name, column in found.items()}
+        return self.model_copy(update=fields), form_name(sample, found)
 
     @abstractmethod
     def rows(self, files: list[Path]) -> Iterator[Row]:
@@ -101,11 +138,16 @@ class AnswersConfig(RowsConfig):
         description="docstrings: what functions, classes and modules of this machine's Python"
         f" standard library do; {GENERATED_HELP}",
     )
-    answer: str = Field("answer", description="column of the answers: texts, or lists of messages")
+    answer: str = Field(
+        AUTO,
+        description="column of the answers: texts, or lists of messages; auto: it is recognised,"
+        f" as one of {', '.join(ANSWERS)}",
+    )
     messages: str | None = Field(
         None,
         description="column of conversations, lists of {role, content} or {from, value}, in place"
-        " of question and answer; every message of the assistant is an answer, but with weight: 0",
+        " of question and answer; every message of the assistant is an answer, but with weight: 0;"
+        f" null, with question and answer auto: also one of {', '.join(MESSAGES)}",
     )
 
     def _is_plain(self) -> bool:

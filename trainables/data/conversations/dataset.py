@@ -59,7 +59,7 @@ from trainables.data.tokenizer import END, Encoder, TokenSettings, describe, ope
 
 SHAPES = 4
 """Lengths to which compiled batches of separate conversations are cut: each is compiled."""
-VERSION = 2
+VERSION = 3
 """Version of the packing; raise it with any change of code that changes the arrays."""
 log = logging.getLogger(__name__)
 Talk = tuple[Conversation, Rendered]
@@ -180,6 +180,8 @@ def _open_rows(data: RowsConfig, cache: Path) -> tuple[RowsConfig, list[Path]]:
     if data.source == "files":
         if not (files := data.files()):
             raise UserError(f"data.paths: no file matches {', '.join(data.paths)}")
+        data, form = data.recognised(files)
+        log.info("data: %s, %d files", form, len(files))
         return data, files
     limit, columns = data.max_rows or MAX_ROWS, data.made_columns
     if kind := GENERATED.get(data.source):
@@ -219,23 +221,16 @@ class _RowBuild:
         talks = _TalkFile(folder / "talks", read, named=data.splits == "file_names")
         if talks.unread and data.source == "files":
             log.warning("data: columns that are not read: %s", ", ".join(sorted(talks.unread)))
+        if talks.left_out:
+            said = "data: %d rows end with a turn that is no answer; it is left out"
+            log.warning(said, talks.left_out)
         if encoder is None:
             texts = (rendered.text.replace(END, "") for _, rendered in talks.read(Split.TRAIN))
             encoder = train_bpe(texts, config.vocab_size)
             encoder.tokenizer.save(str(folder / "tokenizer.json"))
-        length, counts = config.sequence_length, {}
+        counts = {}
         for split in Split:
-            packed = config.packing == "documents" and split is Split.TRAIN
-            asked = split is not Split.TRAIN or "train_questions" in self.settings
-            rows = encode(talks.read(split), encoder, length + 1, prompts=asked)
-            with open(folder / f"{split}.questions.jsonl" if asked else os.devnull, "w") as lines:
-                labels: list[bool] = []
-                kept = _noting_labels(bad.leave_out(rows, size), labels)
-                tokens = _with_questions(kept, lines, wanted=asked)
-                stem = f"{folder / split}"
-                counts[split.value] = write_sequences(stem, tokens, length, encoder, packed=packed)
-            if labels:
-                np.save(folder / f"{split}.labels.npy", labels)
+            counts[split.value] = self._write_split(folder, split, talks, encoder, bad)
             if not counts[split.value]:
                 raise UserError(f"data: no row of the {split} split can be used; give more rows")
         talks.file.unlink()
@@ -243,6 +238,23 @@ class _RowBuild:
         meta = {"vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
         meta = {**self.settings, **meta, "skipped": bad.problems}
         (folder / "meta.json").write_text(json.dumps(meta, indent=1))
+
+    def _write_split(
+        self, folder: Path, split: Split, talks: _TalkFile, encoder: Encoder, bad: BadRows
+    ) -> int:
+        """Write the arrays, labels and questions of a split; returns its number of sequences."""
+        length, size = self.config.sequence_length, self.data.answers_of_row
+        packed = self.config.packing == "documents" and split is Split.TRAIN
+        asked = split is not Split.TRAIN or "train_questions" in self.settings
+        rows = encode(talks.read(split), encoder, length + 1, self.data.on_long, prompts=asked)
+        labels: list[bool] = []
+        with open(folder / f"{split}.questions.jsonl" if asked else os.devnull, "w") as lines:
+            kept = _noting_labels(bad.leave_out(rows, size), labels)
+            tokens = _with_questions(kept, lines, wanted=asked)
+            count = write_sequences(f"{folder / split}", tokens, length, encoder, packed=packed)
+        if labels:
+            np.save(folder / f"{split}.labels.npy", labels)
+        return count
 
     def _talks(self) -> Iterator[Talk | BadRow]:
         for file in self.files:
@@ -262,11 +274,12 @@ class _TalkFile:
     Attributes:
         file: of them.
         unread: columns that are not read.
+        left_out: how many end with turns that are no answers.
     """
 
     def __init__(self, file: Path, talks: Iterable[Talk], *, named: bool) -> None:
         """Write conversations, whose units name their splits, or else decide by a digest."""
-        self.file, self.unread = file, set[str]()
+        self.file, self.unread, self.left_out = file, set[str](), 0
         self._places, units = array("q"), list[str]()
         with open(file, "wb") as rows:
             for talk in talks:
@@ -274,6 +287,7 @@ class _TalkFile:
                 # more digits than a split is decided by
                 units.append(talk[0].unit if named else text_digest(talk[0].unit)[:16])
                 self.unread |= talk[0].unread
+                self.left_out += talk[0].left_out > 0
                 told = {**vars(talk[0]), "unread": None}, vars(talk[1])
                 rows.write(json.dumps(told, default=str).encode() + b"\n")  # it is rendered
         splits = assign_splits(units)

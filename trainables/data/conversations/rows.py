@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from search_spaces.errors import UserError, suggest
-from trainables.data.bad_rows import BadRow, BadRows, OnBadData
+from search_spaces.errors import suggest
+from trainables.data.bad_rows import BadRow
 from trainables.data.readers import ANYTHING, MESSAGES, TableColumns, read_file
 
 Message = dict[str, Any]
@@ -34,7 +34,7 @@ class Columns:
     """Names of columns.
 
     Attributes:
-        question: of the prompts, texts or lists of messages.
+        question: of the prompts, texts or lists of messages; "": answers begin with theirs.
         answer: of the same kinds; messages may begin with the prompt.
         messages: of conversations, in place of both.
         unit: of what must stay in one split; None: what is before the first answer.
@@ -56,7 +56,7 @@ class Columns:
     def of_table(self) -> TableColumns:
         """Those that tables must have."""
         wanted = [self.messages] if self.messages else [self.question, self.answer]
-        types = dict.fromkeys(wanted, MESSAGES)
+        types = dict.fromkeys(filter(None, wanted), MESSAGES)
         for name in filter(None, (self.unit, self.label)):
             types.setdefault(name, ANYTHING)
         return TableColumns(types)
@@ -73,6 +73,7 @@ class Conversation:
         tools: that the model may call, as their JSON schemas; None: there are none.
         unread: columns of the row that are not read.
         label: whether the answer is desirable, if a column says it.
+        left_out: messages behind the last answer, which nothing is learned of.
     """
 
     place: str
@@ -81,6 +82,7 @@ class Conversation:
     tools: list[dict[str, Any]] | None = None
     unread: frozenset[str] = field(default=frozenset(), compare=False)
     label: bool | None = None
+    left_out: int = field(default=0, compare=False)
 
     @property
     def answer(self) -> str:
@@ -106,60 +108,17 @@ def read_rows(files: Sequence[Path], columns: Columns) -> Iterator[Row]:
             yield row if isinstance(row, BadRow) else _conversation(*row, columns)
 
 
-def problem_of(rows: Iterable[Row], tokenizer: Path, most: int, reaction: OnBadData) -> list[str]:
-    """The first mistake in rows, if there is one that is not skipped.
-
-    Args:
-        rows: of `read_rows`.
-        tokenizer: file `tokenizer.json` of the model, if it is there.
-        most: number of tokens for which there is room.
-        reaction: `skip`: only mistakes in whole files count.
-    """
-    bad, too_long = BadRows(reaction), _length_check(tokenizer, most)
-    try:
-        for row in bad.leave_out(rows):
-            if (problem := too_long(row)) is not None:
-                bad.add(problem)
-    except UserError as e:
-        return [str(e)]
-    return []
-
-
-def _length_check(file: Path, most: int) -> Callable[[Conversation], str | None]:
-    """A function that says why a conversation has no room, by its tokens without the template."""
-    if not file.is_file():
-        return lambda talk: None
-    from tokenizers import Tokenizer
-
-    tokenizer = Tokenizer.from_file(str(file))
-    tokenizer.no_truncation()
-
-    def problem(talk: Conversation) -> str | None:
-        texts = [message["content"] or "" for message in talk.messages]
-        if sum(len(text.encode(errors="replace")) for text in texts) <= most:
-            return None  # no more tokens than bytes
-        found = tokenizer.encode_batch(texts, add_special_tokens=False)
-        count = sum(len(tokens.ids) for tokens in found)
-        return None if count <= most else f"{talk.place}: {no_room(f'at least {count}', most)}"
-
-    return problem
-
-
-def no_room(tokens: str, most: int) -> str:
-    """The mistake of a conversation with so many tokens."""
-    return f"{tokens} tokens, and sequence_length {most - 1} leaves room for {most}"
-
-
 def _conversation(place: str, row: Mapping[str, Any], columns: Columns) -> Row:
     try:
         for name in columns.names:
-            if name not in row and not (name == columns.question and _is_whole(row, columns)):
+            if name not in row:
                 raise _BadValueError(f"no '{name}'{suggest(name, row)}")
         found = FORMS["messages" if columns.messages else "question and answer"](row, columns)
-        if not any(m["role"] == "assistant" for m in found):
+        count = 1 + max((i for i, m in enumerate(found) if m["role"] == "assistant"), default=-1)
+        if not count:
             name = columns.messages or columns.answer
             raise _BadValueError(f"'{name}' has no message of the assistant")
-        messages = _with_system(row, columns, found)
+        messages = _with_system(row, columns, found[:count])
         tools, unread = _tools(row), _unread_columns(row, columns)
         label = _label(row[columns.label], columns.label) if columns.label else None
     except _BadValueError as e:
@@ -167,7 +126,8 @@ def _conversation(place: str, row: Mapping[str, Any], columns: Columns) -> Row:
     question = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
     before = json.dumps([m["content"] for m in question])
     unit = str(row[columns.unit]) if columns.unit else before
-    return Conversation(place, tuple(messages), unit, tools, unread, label)
+    left_out = len(found) - count
+    return Conversation(place, tuple(messages), unit, tools, unread, label, left_out)
 
 
 def _label(value: Any, name: str) -> bool:
@@ -175,12 +135,6 @@ def _label(value: Any, name: str) -> bool:
     if found is None:
         raise _BadValueError(f"'{name}' must be true or false, got {value!r}")
     return found
-
-
-def _is_whole(row: Mapping[str, Any], columns: Columns) -> bool:
-    """Whether an answer is a conversation that begins with its question."""
-    answer = row.get(columns.answer)
-    return isinstance(answer, list) and len(answer) > 1 and columns.messages is None
 
 
 def _messages(row: Mapping[str, Any], columns: Columns) -> list[Message]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from trainables.common.text_ends import MARK
 from trainables.data.bad_rows import first_line
 from trainables.data.conversations.rows import ROLES, Message
 
@@ -54,6 +55,7 @@ class Template:
                 error = e
                 continue
             if all(calls_in(message, text) for message in form):
+                template._require_contents(text)
                 return template
         raise error
 
@@ -73,6 +75,16 @@ class Template:
     def text(self) -> str:
         """The conversation as text."""
         return self.render(self.messages)
+
+    def _require_contents(self, text: str) -> None:
+        """Raise an error if the text leaves out what is said to the model."""
+        for i, message in enumerate(self.messages):
+            said = (message["content"] or "").strip()
+            if message["role"] == "assistant" or said in text:
+                continue
+            other = {**message, "content": MARK}  # another content shows whether it is changed only
+            if MARK not in self.render([*self.messages[:i], other, *self.messages[i + 1 :]]):
+                raise TemplateError(f"the chat template leaves out messages[{i}].content")
 
     def prompt(self, count: int) -> str:
         """What the model is given to write the message behind the first `count` ones."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import cache
 from pathlib import Path
 
 from search_spaces.errors import UserError
@@ -11,6 +10,7 @@ from search_spaces.nested import KeyPath
 from search_spaces.pipeline.stages import DataStage
 from trainables.base import Split
 from trainables.data.bad_rows import BadRow
+from trainables.data.hub import hub_problem
 from trainables.data.readers import (
     TEXT,
     TableColumns,
@@ -26,7 +26,6 @@ _OUTPUTS: dict[str, dict[str, tuple[str, ...]]] = {
     "arithmetic": {"text": ("text",), "questions": ("question", "answer", "rejected")},
     "files": {"text": ("text",)},
 }
-HUB = "hf://datasets/"
 TOKENIZER = "tokenizer"
 """Folder of the tokenizer."""
 
@@ -39,11 +38,8 @@ def outputs(stage: DataStage) -> dict[str, tuple[str, ...]]:
 
 def input_files(paths: Sequence[str], directory: Path) -> list[Path]:
     """The files of globs, in a fixed order: those to be held out first."""
-    found: set[Path] = set()
-    for path in paths:
-        folder, pattern = _data_set(path) if path.startswith(HUB) else (directory, path)
-        found.update(matching_files([pattern], folder))
     order = {Split.TEST: 0, Split.SELECTION: 1}
+    found = matching_files(paths, directory)
     return sorted(found, key=lambda file: (order.get(split_of(file) or Split.TRAIN, 2), file))
 
 
@@ -81,7 +77,7 @@ def _tokenizer_problem(stage: DataStage, directory: Path) -> Iterator[tuple[KeyP
     if source.is_dir():
         if not (source / "tokenizer.json").is_file():
             yield ("tokenizer",), f"{source}: has no tokenizer.json"
-    elif (problem := _hub_problem(stage.tokenizer)) is not None:
+    elif (problem := hub_problem(stage.tokenizer, "tokenizer.json")) is not None:
         yield ("tokenizer",), problem
 
 
@@ -107,53 +103,3 @@ def _column_problem(file: Path, name: str) -> str | None:
     if first is None or isinstance(first, BadRow) or name in first[1]:
         return None
     return missing_column(file, name, first[1])
-
-
-@cache
-def _data_set(pattern: str) -> tuple[Path, str]:
-    """The local folder of `hf://datasets/OWNER/NAME/GLOB`, and the glob of those that are meant.
-
-    Raises:
-        UserError: it has another form, or the files are neither in the cache nor on the hub.
-    """
-    from huggingface_hub import snapshot_download
-
-    owner, _, rest = pattern.removeprefix(HUB).partition("/")
-    name, _, glob = rest.partition("/")
-    if not (owner and name and glob):
-        raise UserError(f"{pattern}: must be {HUB}OWNER/NAME/GLOB, like /**/*.parquet")
-    repo = f"{owner}/{name}"
-    try:
-        found = snapshot_download(repo, repo_type="dataset", allow_patterns=glob)
-    except Exception as e:  # it raises errors of several HTTP libraries
-        raise UserError(f"data set {repo}: {_reason(e)}") from e
-    return Path(found), glob
-
-
-@cache
-def _hub_problem(name: str) -> str | None:
-    """Why the tokenizer of a model on the hub cannot be used; None if it can."""
-    from huggingface_hub import hf_hub_download
-
-    try:
-        hf_hub_download(name, "tokenizer.json")
-    except Exception as e:  # noqa: BLE001 - it raises errors of several HTTP libraries
-        return f"{name}: {_reason(e)}"
-    return None
-
-
-def _reason(error: Exception) -> str:
-    from huggingface_hub.errors import (
-        EntryNotFoundError,
-        HFValidationError,
-        LocalEntryNotFoundError,
-        RepositoryNotFoundError,
-    )
-
-    if isinstance(error, HFValidationError):
-        return "no such folder, and no name of the hub"
-    if isinstance(error, RepositoryNotFoundError):
-        return "not on the hub, or HF_TOKEN is not allowed to read it"
-    if isinstance(error, EntryNotFoundError) and not isinstance(error, LocalEntryNotFoundError):
-        return "has no such file on the hub"
-    return "not found in the local cache of the hub (HF_HOME), and the hub cannot be reached"

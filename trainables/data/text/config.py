@@ -10,6 +10,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from trainables.config import path_in
 from trainables.data.bad_rows import OnBadData
+from trainables.data.hub import HUB
 
 STDLIB_MAX_BYTES = 3_000_000
 
@@ -39,12 +40,14 @@ class DataConfig(BaseModel):
         description="stdlib: the sources of this machine's Python standard library; files: `paths`",
     )
     paths: Globs = Field(
-        default_factory=list, description="files: a glob or a list of globs; `**` crosses folders"
+        default_factory=list,
+        description="files: a glob or a list of globs; `**` crosses folders. Also of a data set of"
+        " the hub: hf://datasets/OWNER/NAME@REVISION/**/*.parquet",
     )
     format: Literal["auto", "text", "jsonl", "parquet"] = Field(
         "auto",
-        description="files: auto goes by the ending (.jsonl, .parquet; .json, .csv and .tsv are"
-        " refused; else plain text in UTF-8)",
+        description="files: auto goes by the ending (.jsonl, also with .gz or .zst, .parquet;"
+        " .json, .csv and .tsv are refused; else plain text in UTF-8)",
     )
     text_field: str = Field("text", description="files: JSONL key or Parquet column of the text")
     on_bad_data: OnBadData = Field(
@@ -82,9 +85,15 @@ def paths_in(
     fixed = dict(data)
     for key in keys:
         if isinstance(paths := _as_list(data.get(key)), list):
-            own = [Path(str(path)).expanduser() for path in paths]
-            fixed[key] = [path_in(folder, str(p), globs=True) or str(folder / p) for p in own]
+            fixed[key] = [_path_in(folder, str(path)) for path in paths]
     return fixed
+
+
+def _path_in(folder: Path, path: str) -> str:
+    if path.startswith(HUB):
+        return path
+    own = Path(path).expanduser()
+    return path_in(folder, str(own), globs=True) or str(folder / own)
 
 
 def key_settings(

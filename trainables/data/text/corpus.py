@@ -11,7 +11,7 @@ from typing import TextIO
 from search_spaces.errors import UserError
 from trainables.data.bad_rows import BadRow, BadRows
 from trainables.data.corpora.library import LIBRARY, library_files
-from trainables.data.readers import TEXT, TableColumns, matching_files, read_file
+from trainables.data.readers import TEXT, TableColumns, ending_of, matching_files, read_file
 from trainables.data.shared_folder import content_digest, text_digest
 from trainables.data.splits import exact_split
 from trainables.data.text.config import DataConfig
@@ -21,7 +21,13 @@ SPLIT_BY_FILE_FROM = 20
 BLOCK_CHARS = 4096
 _FORMATS = {".jsonl": "jsonl", ".ndjson": "jsonl", ".parquet": "parquet", ".arrow": "arrow"}
 _TABLES = frozenset((".json", ".csv", ".tsv"))
-_MARKS = {b"\x1f\x8b": "gzip", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16", b"%PDF": "PDF"}
+_MARKS = {
+    b"\x1f\x8b": "gzip",
+    b"\x28\xb5\x2f\xfd": "zstd",
+    b"\xff\xfe": "UTF-16",
+    b"\xfe\xff": "UTF-16",
+    b"%PDF": "PDF",
+}
 """First bytes of files that are often taken for text."""
 
 
@@ -98,7 +104,7 @@ def texts_in(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str | Bad
     Raises:
         UserError: a Parquet file lacks the column.
     """
-    ending, field = path.suffix.lower(), data.text_field
+    ending, field = ending_of(path).lower(), data.text_field
     if data.format == "auto" and ending in _TABLES:
         raise UserError(
             f"{path}: data.format: auto does not read {ending}; write .jsonl or .parquet, or train"

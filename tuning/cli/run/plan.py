@@ -92,7 +92,8 @@ def _plan_sweep(
     sampled = preflight(loaded, files=address is None)
     folders = resolve_storage(storage or spec.storage)
     check_storage(folders.root)
-    notes = [*file_notes(loaded), *rule_lines(spec), *_transfer_lines(spec, storage)]
+    notes = [*file_notes(loaded, files=address is None), *rule_lines(spec)]
+    notes += _transfer_lines(spec, storage)
     objectives = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
     title = Text.assemble((spec.name, "bold"), f": {spec.trainable}, {objectives}")
     console = make_console()

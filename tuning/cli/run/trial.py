@@ -53,7 +53,7 @@ def trial(
     """
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight.checks import preflight
-    from tuning.controller.preflight.relative_paths import with_absolute_fixed
+    from tuning.controller.preflight.relative_paths import data_notes, with_absolute_fixed
 
     if device == "cpu":
         os.environ["CUDA_VISIBLE_DEVICES"] = ""  # torch is not imported yet
@@ -64,6 +64,9 @@ def trial(
         set_ = [*set_, f"resources.workers={workers}"]
     loaded = load_sweep(file, set_)
     params = preflight(loaded, files=True)[0]
+    if not in_group:
+        for line in data_notes(loaded):
+            echo(line, err=True)
     with tempfile.TemporaryDirectory() as temporary:
         shared = (folder or Path(temporary)).resolve()
         if workers is None or workers == 1:

@@ -14,14 +14,29 @@ from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import walk
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
+from tuning.controller.preflight.samples import sample
 
 _NAME = re.compile(r"([\w/.-]+)(?:\\s[*+?]?|\s)*[=:]")
 """A pattern that begins with a name and a separator."""
 
 
-def file_notes(loaded: LoadedSweep) -> list[str]:
-    """One line for each."""
-    return [*warn_relative_paths(loaded), *_warn_patterns(loaded)]
+def file_notes(loaded: LoadedSweep, *, files: bool) -> list[str]:
+    """One line for each.
+
+    Args:
+        loaded: a file that `preflight` has passed.
+        files: whether this machine has the files of the data.
+    """
+    notes = [*warn_relative_paths(loaded), *_warn_patterns(loaded)]
+    return [*notes, *data_notes(loaded)] if files else notes
+
+
+def data_notes(loaded: LoadedSweep) -> list[str]:
+    """What the data of a sweep is, by its first configuration."""
+    spec = with_absolute_fixed(loaded)
+    config = next((spec.nest(params) for params in sample(spec, 1)), None)
+    model = resolve(spec.trainable).Config
+    return [] if config is None else model.model_validate(config).notes()
 
 
 def _warn_patterns(loaded: LoadedSweep) -> Iterator[str]:

@@ -216,7 +216,7 @@ def test_what_is_not_in_the_cache_of_the_hub_is_said_in_one_line(
     ]
     short = stage(source="files", paths=["hf://datasets/nobody"])
     ((_, line),) = data_problem(short, tmp_path)
-    assert line == "hf://datasets/nobody: must be hf://datasets/OWNER/NAME/GLOB, like /**/*.parquet"
+    assert line.startswith("hf://datasets/nobody: must be hf://datasets/OWNER/NAME@REVISION/GLOB")
 
 
 def test_a_process_of_the_pool_ends_with_the_one_that_started_it(tmp_path: Path) -> None:
