@@ -1,0 +1,229 @@
+"""The trainable `lightgbm`. The library is imported when it trains."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from trainables.base import Split
+from trainables.data.bad_rows import first_line
+from trainables.data.tables.config import Task
+from trainables.data.tables.files import Array
+from trainables.data.tables.table import Schema
+from trainables.tabular.boosting import Boosting, Model, Setup, by_class
+from trainables.tabular.config import TabularConfig, params_problems
+from trainables.tabular.trainable import Tabular
+
+_ALIASES = {
+    "bagging_fraction": "subsample",
+    "bagging_freq": "subsample_freq",
+    "feature_fraction": "colsample_bytree",
+    "feature_fraction_bynode": "colsample_bynode",
+    "min_sum_hessian_in_leaf": "min_child_weight",
+    "min_data_in_leaf": "min_child_samples",
+    "min_gain_to_split": "min_split_gain",
+    "lambda_l1": "reg_alpha",
+    "lambda_l2": "reg_lambda",
+}
+_SET_BY_US = re.compile(
+    r"objective|metric|data|valid|num_iterations|num_threads|\w*seed|deterministic|num_class"
+    r"|verbosity|early_stopping\w*|first_metric_only|eval_at|categorical_feature|tree_learner"
+    r"|num_machines|machine\w*|local_listen_port|time_out|header|\w*_column|two_round|pre_partition"
+)
+_NOT_RESUMED = ("linear_tree", "use_quantized_grad", "pos_bagging_fraction", "neg_bagging_fraction")
+"""Parameters with which the state of a training is more than its trees."""
+FILE = "model.txt"
+
+
+class LightGBMConfig(TabularConfig):
+    """Hyperparameters of LightGBM, with its defaults, under the names that scikit-learn has."""
+
+    library: ClassVar[str] = "lightgbm"
+
+    objective: Literal[
+        "regression",
+        "regression_l1",
+        "huber",
+        "fair",
+        "poisson",
+        "quantile",
+        "mape",
+        "gamma",
+        "tweedie",
+    ] = Field("regression", description="of regression; classes have binary or multiclass")
+    boosting: Literal["gbdt", "dart", "rf"] = Field("gbdt", description="dart drops trees")
+    data_sample_strategy: Literal["bagging", "goss"] = Field(
+        "bagging", description="goss: rows with large gradients, and some of the others"
+    )
+    learning_rate: float = Field(0.1, gt=0, le=1, description="factor of each tree's values")
+    num_leaves: int = Field(31, ge=2, le=131072, description="leaves of a tree")
+    max_depth: int = Field(-1, ge=-1, description="levels of a tree; -1: no limit")
+    min_child_samples: int = Field(20, ge=0, description="least number of rows in a leaf")
+    min_child_weight: float = Field(1e-3, ge=0, description="least sum of Hessians in a leaf")
+    min_split_gain: float = Field(0.0, ge=0, description="least gain of a split")
+    reg_lambda: float = Field(0.0, ge=0, description="L2 penalty of a leaf's value")
+    max_bin: int = Field(255, ge=2, description="bins of a column's values")
+    subsample_freq: int = Field(1, ge=1, description="rounds between two draws of rows")
+    extra_trees: bool = Field(False, description="draw the thresholds of splits at random")
+
+    def library_params(self, task: Task, classes: int) -> dict[str, Any]:
+        """Parameters of the library."""
+        many = {"num_class": classes} if task == "multiclass" else {}
+        objective = self.objective if task == "regression" else task
+        fixed = {"objective": objective, "metric": "None", "verbosity": -1, "deterministic": True}
+        if not {"force_row_wise", "force_col_wise"} & {*self.params}:
+            fixed["force_row_wise"] = True  # the library would measure which one is faster
+        bagging = {} if self.subsample < 1 else {"subsample_freq": 0}
+        return {**self.fields, **bagging, **many, **self.params, **fixed}
+
+    def wrong_params(self, task: Task) -> list[str]:
+        """See the base class."""
+        import lightgbm
+
+        try:
+            params = self.library_params(task, 2)
+            data = lightgbm.Dataset(np.array([[0.0], [1.0]]), [0.0, 1.0], params=params)
+            text = lightgbm.Booster(params, data).model_to_string()
+        except (lightgbm.basic.LightGBMError, ValueError, TypeError) as e:
+            return [first_line(e)]
+        names = re.findall(r"^\[(\w+): ", text, re.MULTILINE)
+        known = [name for name in names if not _SET_BY_US.fullmatch(name)]
+        return params_problems(self.params, known, self.fields, _ALIASES)
+
+    @property
+    def draws(self) -> bool:
+        """Whether rounds draw rows, columns or thresholds."""
+        least = min(self.subsample, self.colsample_bytree, self.colsample_bynode)
+        return least < 1 or self.extra_trees
+
+    @property
+    def resumes_from_trees(self) -> bool:
+        """Whether the trees are all of a training's state, if each round has its own seeds."""
+        plain = (self.boosting, self.data_sample_strategy) == ("gbdt", "bagging")
+        every = self.subsample == 1 or self.subsample_freq == 1
+        return plain and every and not any(self.params.get(name) for name in _NOT_RESUMED)
+
+
+class LightGBM(Tabular[LightGBMConfig]):
+    """Boosted trees by LightGBM, on Parquet, CSV or a table of scikit-learn."""
+
+    Config = LightGBMConfig
+    modules = ("trainables.tabular.boosting", "lightgbm")
+
+    def begin(self, setup: Setup, saved: Path | None, rounds: int) -> Boosting:
+        """See the base class."""
+        return _Boosting(setup, saved, rounds)
+
+    def load(self, folder: Path, size: int) -> Model:
+        """See the base class."""
+        return _Model(folder, size)
+
+
+class _Boosting(Boosting):
+    """Rounds of LightGBM, which are the same after a resume.
+
+    Its generators are in no model. So each round that draws gets seeds of its own. Where that is
+    not all of the state (dart, goss, …), a resumed trial trains its rounds again.
+    """
+
+    def __init__(self, setup: Setup, saved: Path | None, rounds: int) -> None:
+        import lightgbm
+
+        config, schema = setup.config, setup.table.schema
+        self._schema, self._seed = schema, setup.seed
+        self._booster: Any = None
+        self._seeds_rounds = config.draws and config.resumes_from_trees
+        self._fraction = config.subsample
+        given = config.library_params(schema.task, len(schema.classes))
+        self._params = {**given, "seed": setup.seed % 2**31, "num_threads": setup.threads}
+        x, y, weight = setup.table.rows(Split.TRAIN)
+        data: dict[str, Any] = {"params": self._params, "categorical_feature": schema.categorical}
+        self._train = lightgbm.Dataset(np.asarray(x), y, weight=weight, **data)
+        x, y, _ = setup.table.rows(Split.SELECTION)
+        self._selection = self._train.create_valid(np.asarray(x), y)
+        self._saved = str(saved / FILE) if saved and config.resumes_from_trees else None
+        for number in range(1, rounds + 1) if saved and not config.resumes_from_trees else ():
+            self.update(number)
+
+    @property
+    def size(self) -> int:
+        """See the base class."""
+        return int(self._booster.current_iteration())
+
+    def update(self, number: int) -> None:
+        """See the base class."""
+        import lightgbm
+
+        seeds = self._seeds(number) if self._seeds_rounds else {}
+        if self._booster is None:
+            self._booster = lightgbm.train(
+                {**self._params, **seeds},
+                self._train,
+                1,
+                valid_sets=[self._selection],
+                init_model=self._saved,
+                keep_training_booster=True,
+            )
+            return
+        if seeds:
+            self._booster.reset_parameter(seeds)
+        self._booster.update()
+
+    def _seeds(self, number: int) -> dict[str, Any]:
+        """Those of a round; the generator of rows begins anew only with another fraction."""
+        drawn = np.random.SeedSequence([self._seed, number]).generate_state(3) >> 1
+        names = ("bagging_seed", "feature_fraction_seed", "extra_seed")
+        found: dict[str, Any] = dict(zip(names, drawn.tolist(), strict=True))
+        if self._fraction < 1:
+            found["subsample"] = np.nextafter(self._fraction, number % 2)
+        return found
+
+    def predict(self) -> Array:
+        """See the base class."""
+        found = []
+
+        def keep(predicted: Array, _: Any) -> tuple[str, float, bool]:
+            found.append(np.array(predicted))
+            return "", 0.0, True
+
+        self._booster.eval_valid(keep)
+        return by_class(found[0], self._schema.task)
+
+    def save(self, folder: Path) -> None:
+        """See the base class."""
+        self._booster.save_model(folder / FILE, num_iteration=-1)
+
+
+class _Model(Model):
+    def __init__(self, folder: Path, size: int) -> None:
+        import lightgbm
+
+        super().__init__(Schema.load(folder))
+        self._size = size
+        self._booster = lightgbm.Booster(model_file=folder / FILE)
+
+    def predict(self, x: Array) -> Array:
+        """See the base class."""
+        import torch
+
+        threads = torch.get_num_threads()
+        found: Any = self._booster.predict(
+            np.asarray(x), num_iteration=self._size, num_threads=threads, validate_features=False
+        )
+        return by_class(found, self.schema.task)
+
+    def write(self, folder: Path) -> None:
+        """See the base class."""
+        self._booster.save_model(folder / FILE, num_iteration=self._size)
+
+    def convert(self, types: Any) -> Any:
+        """See the base class."""
+        import lightgbm
+        from onnxmltools import convert_lightgbm
+
+        kept = lightgbm.Booster(model_str=self._booster.model_to_string(self._size))
+        return convert_lightgbm(kept, initial_types=types, zipmap=False)
