@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from trainables.worker import Worker
 
 PROGRESS = "boosting.json"
+_OUTPUT = "predictions"
 _HIGHER_IS_BETTER = ("auc", "accuracy", "f1")
 
 
@@ -116,11 +117,14 @@ class Model(ABC):
         try:
             from onnxmltools.convert.common.data_types import FloatTensorType
         except ImportError as e:
-            extra = "tune-platform[export,tabular]"
-            raise UserError(f"--to onnx: needs onnxmltools; pip install '{extra}'") from e
+            raise UserError("--to onnx: needs onnxmltools; pip install onnxmltools") from e
 
         made = self.convert([("rows", FloatTensorType([None, columns]))])
         del made.graph.output[:-1]  # the label, which follows from the probabilities
+        (output,) = made.graph.output
+        for node in made.graph.node:
+            node.output[:] = [_OUTPUT if n == output.name else n for n in node.output]
+        output.name = _OUTPUT
         return made
 
 

@@ -89,7 +89,7 @@ class LightGBMConfig(TabularConfig):
             data = lightgbm.Dataset(np.array([[0.0], [1.0]]), [0.0, 1.0], params=params)
             text = lightgbm.Booster(params, data).model_to_string()
         except (lightgbm.basic.LightGBMError, ValueError, TypeError) as e:
-            return [first_line(e)]
+            return [f"{first_line(e)}, got {self.params}"]
         names = re.findall(r"^\[(\w+): ", text, re.MULTILINE)
         known = [name for name in names if not _SET_BY_US.fullmatch(name)]
         return params_problems(self.params, known, self.fields, _ALIASES)

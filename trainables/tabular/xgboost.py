@@ -79,7 +79,7 @@ class XGBoostConfig(TabularConfig):
             booster = xgboost.Booster(self.library_params(task, 2), [data])
             booster.update(data, 0)
         except (xgboost.core.XGBoostError, ValueError, TypeError) as e:
-            return [first_line(e)]
+            return [f"{first_line(e)}, got {self.params}"]
         names = _names(json.loads(booster.save_config()))
         known = [name for name in names if not _SET_BY_US.fullmatch(name)]
         return params_problems(self.params, known, self.fields, _ALIASES)

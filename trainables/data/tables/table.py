@@ -197,7 +197,7 @@ def _features(names: list[str], data: TableConfig) -> list[str]:
     left_out = {data.target, data.weight, *data.exclude}
     found = [n for n in names if n not in left_out] if data.features is None else data.features
     if twice := left_out & {*found}:
-        raise UserError(f"data: {twice.pop()} is in features, and not to predict from")
+        raise UserError(f"data: '{twice.pop()}' is in features, and not to predict from")
     if not found:
         raise UserError("data: no column is left to predict from")
     return found
