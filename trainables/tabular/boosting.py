@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import numpy as np
 
@@ -16,27 +16,29 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.data.tables.config import Task
 from trainables.data.tables.files import Array
-from trainables.data.tables.table import Schema, Table, prepare
+from trainables.data.tables.schema import Schema
+from trainables.data.tables.table import Table, prepare
 from trainables.job import Answer
 from trainables.tabular.config import EVAL_METRICS, TabularConfig
 
 if TYPE_CHECKING:
     from trainables.worker import Worker
 
+T = TypeVar("T", bound=TabularConfig)
 PROGRESS = "boosting.json"
 _OUTPUT = "predictions"
 _HIGHER_IS_BETTER = ("auc", "accuracy", "f1")
 
 
 @dataclass(frozen=True)
-class Setup:
-    """What training depends on, beside the rounds that are done."""
+class Start(Generic[T]):
+    """What a training begins with: to go on, the folder of a checkpoint and its rounds."""
 
-    config: Any
+    config: T
     table: Table
-    seed: int
-    threads: int
-    gpu: int | None = None
+    worker: Worker
+    saved: Path | None
+    rounds: int
 
 
 @dataclass
@@ -130,66 +132,53 @@ class Model(ABC):
 
 @dataclass
 class Run:
-    """A trial in training."""
+    """A trial in training: its library's part, and how far it is."""
 
-    setup: Setup
+    config: TabularConfig
+    table: Table
     boosting: Boosting
     progress: Progress
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint."""
         self.boosting.save(folder)
-        self.setup.table.schema.save(folder)
+        self.table.schema.save(folder)
         self.progress.save(folder)
 
     def train(self, worker: Worker) -> None:
         """Train the rounds that are left."""
-        config = self.setup.config
+        config, patience = self.config, self.config.early_stopping_rounds
         for number in range(self.progress.round + 1, config.rounds + 1):
             self.boosting.update(number)
+            self.progress.round, self.progress.size = number, self.boosting.size
             worker.heartbeat()
-            metrics = self._metrics(number)
-            last = number in (config.rounds, self.progress.best_round + self._patience)
-            if last or number % config.report_every == 0:
+            due = number == config.rounds or number % config.report_every == 0
+            metrics = self._metrics() if due or patience else {}
+            last = number in (config.rounds, self.progress.best_round + (patience or math.inf))
+            if due or last:
                 answer = worker.report(
                     step=number, metrics=metrics, checkpoint=self.save, final=last
                 )
                 if last or answer is not Answer.CONTINUE:
                     break
 
-    @property
-    def _patience(self) -> float:
-        return self.setup.config.early_stopping_rounds or math.inf
-
-    def _metrics(self, number: int) -> dict[str, float]:
-        """Those to report: with early stopping of the best round, else of this one if it is due."""
-        config, done = self.setup.config, self.progress
-        done.round, done.size = number, self.boosting.size
-        early = config.early_stopping_rounds is not None
-        if not early and number % config.report_every and number < config.rounds:
-            return {}
-        table = self.setup.table
-        _, y, weights = table.rows(Split.SELECTION)
-        metrics = measure(table.schema, self.boosting.predict(), y, weights)
-        if not early:
+    def _metrics(self) -> dict[str, float]:
+        """Those of this round, or of the best one with early stopping."""
+        schema, done = self.table.schema, self.progress
+        _, y, weights = self.table.rows(Split.SELECTION)
+        metrics = measure(schema, self.boosting.predict(), y, weights)
+        if self.config.early_stopping_rounds is None:
             return metrics
-        done.note(metrics, stops_by(config, table.schema))
+        done.note(metrics, stops_by(self.config, schema))
         return {**done.best, "best_round": done.best_round}
 
 
-def begin(
-    make: Callable[[Setup, Path | None, int], Boosting], config: TabularConfig, worker: Worker
-) -> Run:
+def begin(make: Callable[[Start[T]], Boosting], config: T, worker: Worker) -> Run:
     """A trial at its first round, or after those of its newest checkpoint.
-
-    Args:
-        make: takes the setup and, to go on, the folder of a checkpoint and its rounds.
 
     Raises:
         UserError: the table cannot be read, or settings do not fit it.
     """
-    import torch
-
     table = prepare(config.data, worker.cache, worker.heartbeat)
     stops_by(config, table.schema)
     if bad := config.wrong_params(table.schema.task) if config.params else []:
@@ -197,11 +186,10 @@ def begin(
     worker.log_dataset(table.content)
     found = worker.resume()
     progress = Progress.load(found.folder) if found else Progress()
-    gpu = worker.device.index or 0 if worker.device.type == "cuda" else None
-    setup = Setup(config, table, worker.seed, torch.get_num_threads(), gpu)
-    boosting = make(setup, found.folder if found else None, progress.round)
+    saved = found.folder if found else None
+    boosting = make(Start(config, table, worker, saved, progress.round))
     worker.loaded()
-    return Run(setup, boosting, progress)
+    return Run(config, table, boosting, progress)
 
 
 def by_class(found: Array, task: Task) -> Array:
@@ -224,33 +212,23 @@ def stops_by(config: TabularConfig, schema: Schema) -> str:
 def measure(
     schema: Schema, predicted: Array, y: Array, weights: Array | None = None
 ) -> dict[str, float]:
-    """The metrics of predictions; rows count by their weights, in `EVAL_METRICS` of the task."""
-    each = {
-        name: np.average(v, weights=weights) for name, v in rowwise(schema, predicted, y).items()
+    """The metrics of predictions, in `EVAL_METRICS` of the task; rows count by their weights."""
+    from sklearn import metrics
+
+    weigh, binary = {"sample_weight": weights}, schema.task == "binary"
+    if schema.task == "regression":
+        rmse = metrics.root_mean_squared_error(y, predicted, **weigh)
+        return {
+            "rmse": float(rmse),
+            "mae": float(metrics.mean_absolute_error(y, predicted, **weigh)),
+        }
+    classes = range(len(schema.classes))
+    labels, average = predicted.argmax(1), "binary" if binary else "macro"
+    found = {
+        "logloss": metrics.log_loss(y, predicted, labels=classes, **weigh),
+        "accuracy": metrics.accuracy_score(y, labels, **weigh),
+        "f1": metrics.f1_score(y, labels, average=average, zero_division=0, **weigh),
     }
-    if schema.task == "regression":
-        rmse = float(np.sqrt(np.average((predicted - y) ** 2, weights=weights)))
-        return {"rmse": rmse, "mae": float(each["mae"])}
-    from sklearn.metrics import f1_score, roc_auc_score
-
-    binary = schema.task == "binary"
-    labels = predicted.argmax(1)
-    found = {name: float(value) for name, value in each.items()}
     if binary:
-        found["auc"] = float(roc_auc_score(y, predicted[:, 1], sample_weight=weights))
-    average = "binary" if binary else "macro"
-    found["f1"] = float(
-        f1_score(y, labels, average=average, sample_weight=weights, zero_division=0)
-    )
-    return found
-
-
-def rowwise(schema: Schema, predicted: Array, y: Array) -> dict[str, Array]:
-    """The metrics that are means over rows, of each row."""
-    if schema.task == "regression":
-        return {"mae": np.abs(predicted - y)}
-    at = y.astype(int)
-    likelihood = predicted[np.arange(len(at)), at].astype(np.float64)
-    right = (predicted.argmax(1) == at).astype(np.float64)
-    smallest = np.finfo(predicted.dtype).eps
-    return {"logloss": -np.log(np.maximum(likelihood, smallest)), "accuracy": right}
+        found["auc"] = metrics.roc_auc_score(y, predicted[:, 1], **weigh)
+    return {name: float(value) for name, value in found.items()}

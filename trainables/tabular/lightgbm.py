@@ -13,8 +13,8 @@ from trainables.base import Split
 from trainables.data.bad_rows import first_line
 from trainables.data.tables.config import Task
 from trainables.data.tables.files import Array
-from trainables.data.tables.table import Schema
-from trainables.tabular.boosting import Boosting, Model, Setup, by_class
+from trainables.data.tables.schema import Schema
+from trainables.tabular.boosting import Boosting, Model, Start, by_class
 from trainables.tabular.config import TabularConfig, params_problems
 from trainables.tabular.trainable import Tabular
 
@@ -114,9 +114,9 @@ class LightGBM(Tabular[LightGBMConfig]):
     Config = LightGBMConfig
     modules = ("trainables.tabular.boosting", "lightgbm")
 
-    def begin(self, setup: Setup, saved: Path | None, rounds: int) -> Boosting:
+    def begin(self, start: Start[LightGBMConfig]) -> Boosting:
         """See the base class."""
-        return _Boosting(setup, saved, rounds)
+        return _Boosting(start)
 
     def load(self, folder: Path, size: int) -> Model:
         """See the base class."""
@@ -130,32 +130,35 @@ class _Boosting(Boosting):
     not all of the state (dart, goss, …), a resumed trial trains its rounds again.
     """
 
-    def __init__(self, setup: Setup, saved: Path | None, rounds: int) -> None:
+    def __init__(self, start: Start[LightGBMConfig]) -> None:
         import lightgbm
+        import torch
 
-        config, schema = setup.config, setup.table.schema
-        self._schema, self._seed = schema, setup.seed
+        config, table, worker = start.config, start.table, start.worker
+        schema = table.schema
+        self._schema, self._seed = schema, worker.seed
         self._booster: Any = None
         self._seeds_rounds = config.draws and config.resumes_from_trees
         self._fraction = config.subsample
         given = config.library_params(schema.task, len(schema.classes))
-        self._params = {**given, "seed": setup.seed % 2**31, "num_threads": setup.threads}
-        x, y, weight = setup.table.rows(Split.TRAIN)
+        threads = torch.get_num_threads()
+        self._params = {**given, "seed": worker.seed % 2**31, "num_threads": threads}
+        x, y, weight = table.rows(Split.TRAIN)
         data: dict[str, Any] = {"params": self._params, "categorical_feature": schema.categorical}
         self._train = lightgbm.Dataset(np.asarray(x), y, weight=weight, **data)
-        x, y, _ = setup.table.rows(Split.SELECTION)
+        x, y, _ = table.rows(Split.SELECTION)
         self._selection = self._train.create_valid(np.asarray(x), y)
-        self._saved = str(saved / FILE) if saved and config.resumes_from_trees else None
-        for number in range(1, rounds + 1) if saved and not config.resumes_from_trees else ():
+        goes_on = config.resumes_from_trees and start.saved is not None
+        self._saved = f"{start.saved}/{FILE}" if goes_on else None
+        for number in range(1, 1 if goes_on else start.rounds + 1):
             self.update(number)
+            worker.heartbeat()
 
     @property
     def size(self) -> int:
-        """See the base class."""
         return int(self._booster.current_iteration())
 
     def update(self, number: int) -> None:
-        """See the base class."""
         import lightgbm
 
         seeds = self._seeds(number) if self._seeds_rounds else {}
@@ -183,7 +186,6 @@ class _Boosting(Boosting):
         return found
 
     def predict(self) -> Array:
-        """See the base class."""
         found = []
 
         def keep(predicted: Array, _: Any) -> tuple[str, float, bool]:
@@ -194,7 +196,6 @@ class _Boosting(Boosting):
         return by_class(found[0], self._schema.task)
 
     def save(self, folder: Path) -> None:
-        """See the base class."""
         self._booster.save_model(folder / FILE, num_iteration=-1)
 
 
@@ -207,7 +208,6 @@ class _Model(Model):
         self._booster = lightgbm.Booster(model_file=folder / FILE)
 
     def predict(self, x: Array) -> Array:
-        """See the base class."""
         import torch
 
         threads = torch.get_num_threads()
@@ -217,11 +217,9 @@ class _Model(Model):
         return by_class(found, self.schema.task)
 
     def write(self, folder: Path) -> None:
-        """See the base class."""
         self._booster.save_model(folder / FILE, num_iteration=self._size)
 
     def convert(self, types: Any) -> Any:
-        """See the base class."""
         import lightgbm
         from onnxmltools import convert_lightgbm
 

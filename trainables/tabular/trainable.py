@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from results.export.exportable import Exportable
-    from trainables.tabular.boosting import Boosting, Model, Setup
+    from trainables.tabular.boosting import Boosting, Model, Start
     from trainables.worker import Worker
 
 T = TypeVar("T", bound=TabularConfig)
@@ -36,7 +36,7 @@ class Tabular(Trainable[T]):
         return (*EVAL_METRICS[task], *best) if task else self.metric_names
 
     @abstractmethod
-    def begin(self, setup: Setup, saved: Path | None, rounds: int) -> Boosting:
+    def begin(self, start: Start[T]) -> Boosting:
         """A training, that goes on from the rounds of a checkpoint if there is one."""
 
     @abstractmethod
@@ -58,32 +58,21 @@ class Tabular(Trainable[T]):
 
     def evaluate(self, config: T, weights: Path, split: Split, cache: Path) -> dict[str, float]:
         """See the base class."""
-        from trainables.data.tables.table import Schema, prepare
+        from trainables.data.tables.schema import Schema
+        from trainables.data.tables.table import prepare
         from trainables.tabular.boosting import measure
 
         x, y, row_weights = prepare(config.data, cache).rows(split)
         predicted = self.model(config, weights).predict(x)
         return measure(Schema.load(weights), predicted, y, row_weights)
 
-    def examples(
-        self, config: T, weights: Path, split: Split, cache: Path
-    ) -> dict[str, list[float]]:
-        """See the base class; metrics that are no means over rows have one value."""
-        from trainables.data.tables.table import Schema, prepare
-        from trainables.tabular.boosting import rowwise
-
-        x, y, row_weights = prepare(config.data, cache).rows(split)
-        share = 1.0 if row_weights is None else row_weights / row_weights.mean()
-        each = rowwise(Schema.load(weights), self.model(config, weights).predict(x), y)
-        whole = {k: [v] for k, v in self.evaluate(config, weights, split, cache).items()}
-        return {**whole, **{k: (v * share).tolist() for k, v in each.items()}}
-
     def exportable(self, config: T, weights: Path, cache: Path) -> Exportable:
         """Rows as float32 [rows, columns] to values or probabilities [rows, outputs]."""
         import torch
 
         from results.export.exportable import Exportable
-        from trainables.data.tables.table import Schema, prepare
+        from trainables.data.tables.schema import Schema
+        from trainables.data.tables.table import prepare
 
         schema, model = Schema.load(weights), self.model(config, weights)
 
@@ -108,6 +97,7 @@ class Tabular(Trainable[T]):
         """See the base class."""
         import torch
 
-        from trainables.data.tables.table import Schema, read_rows
+        from trainables.data.tables.schema import Schema
+        from trainables.data.tables.table import read_rows
 
         return torch.from_numpy(read_rows(file, Schema.load(weights), config.data))

@@ -15,8 +15,8 @@ from trainables.base import Split
 from trainables.data.bad_rows import first_line
 from trainables.data.tables.config import Task
 from trainables.data.tables.files import Array
-from trainables.data.tables.table import Schema
-from trainables.tabular.boosting import Boosting, Model, Setup, by_class
+from trainables.data.tables.schema import Schema
+from trainables.tabular.boosting import Boosting, Model, Start, by_class
 from trainables.tabular.config import TabularConfig, params_problems
 from trainables.tabular.trainable import Tabular
 
@@ -91,9 +91,9 @@ class XGBoost(Tabular[XGBoostConfig]):
     Config = XGBoostConfig
     modules = ("trainables.tabular.boosting", "xgboost")
 
-    def begin(self, setup: Setup, saved: Path | None, rounds: int) -> Boosting:
+    def begin(self, start: Start[XGBoostConfig]) -> Boosting:
         """See the base class."""
-        return _Boosting(setup, saved)
+        return _Boosting(start)
 
     def load(self, folder: Path, size: int) -> Model:
         """See the base class."""
@@ -107,33 +107,33 @@ class _Boosting(Boosting):
     in no checkpoint, so each report gets a new updater.
     """
 
-    def __init__(self, setup: Setup, saved: Path | None) -> None:
+    def __init__(self, start: Start[XGBoostConfig]) -> None:
+        import torch
         import xgboost
 
-        schema, config = setup.table.schema, setup.config
+        config, table, worker = start.config, start.table, start.worker
+        schema = table.schema
         self._task = schema.task
         self._method, self._every = config.tree_method, config.report_every
         self._train, self._selection = (
-            _matrix(schema, *setup.table.rows(split)) for split in (Split.TRAIN, Split.SELECTION)
+            _matrix(schema, *table.rows(split)) for split in (Split.TRAIN, Split.SELECTION)
         )
         params = {
             **config.library_params(schema.task, len(schema.classes)),
-            "seed": setup.seed % 2**31,
+            "seed": worker.seed % 2**31,
             "seed_per_iteration": True,
-            "nthread": setup.threads,
-            "device": "cpu" if setup.gpu is None else f"cuda:{setup.gpu}",
+            "nthread": torch.get_num_threads(),
+            "device": str(worker.device) if worker.device.type == "cuda" else "cpu",
         }
         self._booster = xgboost.Booster(params, [self._train, self._selection])
-        if saved is not None:
-            self._booster.load_model(saved / FILE)
+        if start.saved is not None:
+            self._booster.load_model(start.saved / FILE)
 
     @property
     def size(self) -> int:
-        """See the base class."""
         return int(self._booster.num_boosted_rounds())
 
     def update(self, number: int) -> None:
-        """See the base class."""
         if number > 1 and number % self._every == 1 % self._every:
             for method in ("approx" if self._method == "hist" else "hist", self._method):
                 self._booster.set_param("tree_method", method)
@@ -141,11 +141,9 @@ class _Boosting(Boosting):
         self._booster.update(self._train, number - 1)
 
     def predict(self) -> Array:
-        """See the base class."""
         return by_class(self._booster.predict(self._selection), self._task)
 
     def save(self, folder: Path) -> None:
-        """See the base class."""
         self._booster.save_model(folder / FILE)
 
 
@@ -160,15 +158,12 @@ class _Model(Model):
         self._booster = whole[:size]
 
     def predict(self, x: Array) -> Array:
-        """See the base class."""
         return by_class(self._booster.predict(_matrix(self.schema, x)), self.schema.task)
 
     def write(self, folder: Path) -> None:
-        """See the base class."""
         self._booster.save_model(folder / FILE)
 
     def convert(self, types: Any) -> Any:
-        """See the base class."""
         from onnxmltools import convert_xgboost
 
         return convert_xgboost(self._booster, initial_types=types)

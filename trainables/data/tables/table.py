@@ -1,12 +1,10 @@
 """A table read once into arrays that all trials map into memory.
 
-    <cache>/table-<key>/<split>.x.npy   columns, float64 [rows, columns]
-    <cache>/table-<key>/<split>.y.npy   target, or number of the class, float64 [rows]
-    <cache>/table-<key>/<split>.w.npy   weights, if there are any, float64 [rows]
-    <cache>/table-<key>/table.json      the `Schema`
-    <cache>/table-<key>/meta.json       digest of the content, rows of each split
-
-Categories are those of the train split, numbered in order; others are missing values, and named.
+<cache>/table-<key>/<split>.x.npy   columns, float64 [rows, columns]
+<cache>/table-<key>/<split>.y.npy   target, or number of the class, float64 [rows]
+<cache>/table-<key>/<split>.w.npy   weights, if there are any, float64 [rows]
+<cache>/table-<key>/table.json      the `Schema`
+<cache>/table-<key>/meta.json       digest of the content, rows of each split
 """
 
 from __future__ import annotations
@@ -15,10 +13,10 @@ import hashlib
 import json
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -38,6 +36,7 @@ from trainables.data.tables.files import (
     read_all,
     texts,
 )
+from trainables.data.tables.schema import SHOWN, Schema, categories_of, check_text, codes_of
 from trainables.data.text.config import key_settings
 
 if TYPE_CHECKING:
@@ -49,60 +48,6 @@ VERSION = 1
 """Of the arrays; raise it with any change of code that changes them."""
 SHARE = 0.1
 """Fraction of the rows in the selection split, and in the test split."""
-SCHEMA = "table.json"
-_SHOWN = 5
-
-
-@dataclass(frozen=True)
-class Schema:
-    """What a model reads and predicts.
-
-    Attributes:
-        columns: name → categories, in the order of their numbers; None for a column of numbers.
-        classes: names of the classes, in order; none for regression.
-    """
-
-    task: Task
-    columns: Mapping[str, list[str] | None]
-    classes: tuple[str, ...]
-
-    @classmethod
-    def load(cls, folder: Path) -> Schema:
-        """The schema in a folder of a table or model."""
-        found = json.loads((folder / SCHEMA).read_text())
-        return cls(**{**found, "classes": tuple(found["classes"])})
-
-    def save(self, folder: Path) -> None:
-        """Write `table.json`."""
-        (folder / SCHEMA).write_text(json.dumps(asdict(self), indent=1))
-
-    @property
-    def categorical(self) -> list[int]:
-        """Numbers of the columns of categories."""
-        return [at for at, known in enumerate(self.columns.values()) if known is not None]
-
-    def encode(self, table: pa.Table, where: str) -> Array:
-        """The columns as float64 [rows, columns]; a category that is not known is NaN, and named.
-
-        Raises:
-            UserError: a column is missing, or of another type.
-        """
-        return np.stack([self._column(table, name, where) for name in self.columns], axis=1)
-
-    def _column(self, table: pa.Table, name: str, where: str) -> Array:
-        if name not in table.column_names:
-            raise UserError(f"{where}: no column '{name}'{suggest(name, table.column_names)}")
-        known = self.columns[name]
-        if known is None:
-            return numbers(name, table[name])
-        values = texts(table[name])
-        codes = _codes(values, known)
-        new = sorted(set(values.filter(_mask(np.isnan(codes))).drop_null().unique().to_pylist()))
-        if new:
-            shown = ", ".join(new[:_SHOWN]) + (", …" if len(new) > _SHOWN else "")
-            text = "column '%s': %d categories are not in the train split and count as missing: %s"
-            log.warning(f"{where}: {text}", name, len(new), shown)
-        return codes
 
 
 @dataclass(frozen=True)
@@ -165,11 +110,11 @@ def _build(data: TableConfig, folder: Path) -> None:
     y, task, classes = _target(table[data.target], data)
     categorical = {n for n in features if n in data.categorical or is_categorical(table[n])}
     for name in categorical - {*data.categorical}:
-        _check_numbers(name, table[name])
+        check_text(name, table[name])
     digests = _digests(table.select([*features, data.target]), categorical)
     splits = _splits(digests, counts)
-    train = table.filter(_mask(splits == Split.TRAIN))
-    columns = {n: _categories(train[n]) if n in categorical else None for n in features}
+    train = table.filter(splits == Split.TRAIN)
+    columns = {n: categories_of(train[n]) if n in categorical else None for n in features}
     schema = Schema(task, columns, classes)
     schema.save(folder)
     arrays = {"x": schema.encode(table, "data"), "y": y}
@@ -192,12 +137,14 @@ def _build(data: TableConfig, folder: Path) -> None:
 
 def _features(names: list[str], data: TableConfig) -> list[str]:
     """Columns to predict from."""
+    if twice := {name for name in names if names.count(name) > 1}:
+        raise UserError(f"data: several columns have the name '{twice.pop()}'")
     if lacking := [name for name in data.needed if name not in names]:
         raise UserError(f"data: no column '{lacking[0]}'{suggest(lacking[0], names)}")
     left_out = {data.target, data.weight, *data.exclude}
     found = [n for n in names if n not in left_out] if data.features is None else data.features
-    if twice := left_out & {*found}:
-        raise UserError(f"data: '{twice.pop()}' is in features, and not to predict from")
+    if both := left_out & {*found}:
+        raise UserError(f"data: '{both.pop()}' is in features, and not to predict from")
     if not found:
         raise UserError("data: no column is left to predict from")
     return found
@@ -211,7 +158,7 @@ def _target(column: pa.ChunkedArray, data: TableConfig) -> tuple[Array, Task, tu
 
     name, kind = data.target, column.type
     is_text = is_categorical(column)
-    if (at := column.is_null().to_numpy()).any():
+    if (at := column.is_null(nan_is_null=True).to_numpy()).any():
         rows = f"{int(at.sum())} rows have no value, the first is row {int(at.argmax()) + 1}"
         raise UserError(f"column '{name}': {rows}; leave them out")
     if data.task is None and types.is_integer(kind):
@@ -228,42 +175,9 @@ def _target(column: pa.ChunkedArray, data: TableConfig) -> tuple[Array, Task, tu
     in_order = found.take(pc.array_sort_indices(found))  # numbers by size, not by their digits
     classes = texts(pa.chunked_array([in_order])).to_pylist()
     if len(classes) < 2 or (data.task == "binary" and len(classes) > 2):
-        raise UserError(
-            f"column '{name}' has {len(classes)} classes: {', '.join(classes[:_SHOWN])}"
-        )
+        raise UserError(f"column '{name}' has {len(classes)} classes: {', '.join(classes[:SHOWN])}")
     task: Task = data.task or ("binary" if len(classes) == 2 else "multiclass")
-    return _codes(values, classes), task, tuple(classes)
-
-
-def _codes(values: pa.ChunkedArray, known: list[str]) -> Array:
-    """Numbers of categories, NaN for missing and unknown ones."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    found = pc.index_in(values, value_set=pa.array(known, pa.string()))
-    return np.array(found.cast(pa.float64()).to_numpy(), dtype=np.float64)
-
-
-def _categories(column: pa.ChunkedArray) -> list[str]:
-    return sorted(texts(column).drop_null().unique().to_pylist())
-
-
-def _check_numbers(name: str, column: pa.ChunkedArray) -> None:
-    """Refuse a column that is text only because of a few values."""
-
-    def is_number(text: str) -> bool:
-        try:
-            return bool(np.isfinite(float(text)))
-        except ValueError:
-            return False
-
-    values = _categories(column)
-    others = [text for text in values if not is_number(text)]
-    if others and len(others) < len(values) / 2:
-        raise UserError(
-            f"column '{name}': most values are numbers, but not {', '.join(others[:_SHOWN])};"
-            f" name them in data.missing, or the column in data.categorical"
-        )
+    return codes_of(values, classes), task, tuple(classes)
 
 
 def _weights(name: str, column: pa.ChunkedArray) -> Array:
@@ -301,9 +215,3 @@ def _splits(digests: list[str], counts: Mapping[Split, int]) -> npt.NDArray[np.s
             for digest, file in zip(digests, files, strict=True)
         ]
     )
-
-
-def _mask(values: Any) -> pa.Array:
-    import pyarrow as pa
-
-    return pa.array(np.asarray(values))
