@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-import numpy as np
 from pydantic import Field
 
-from trainables.base import Split
 from trainables.data.bad_rows import first_line
 from trainables.data.tables.config import Task
-from trainables.data.tables.files import Array
-from trainables.data.tables.schema import Schema
-from trainables.tabular.boosting import Boosting, Model, Start, by_class
 from trainables.tabular.config import TabularConfig, params_problems
 from trainables.tabular.trainable import Tabular
+
+if TYPE_CHECKING:
+    from trainables.tabular.boosting import Boosting, Model, Start
 
 _ALIASES = {
     "bagging_fraction": "subsample",
@@ -36,7 +34,6 @@ _SET_BY_US = re.compile(
 )
 _NOT_RESUMED = ("linear_tree", "use_quantized_grad", "pos_bagging_fraction", "neg_bagging_fraction")
 """Parameters with which the state of a training is more than its trees."""
-FILE = "model.txt"
 
 
 class LightGBMConfig(TabularConfig):
@@ -83,6 +80,7 @@ class LightGBMConfig(TabularConfig):
     def wrong_params(self, task: Task) -> list[str]:
         """See the base class."""
         import lightgbm
+        import numpy as np
 
         try:
             params = self.library_params(task, 2)
@@ -112,116 +110,16 @@ class LightGBM(Tabular[LightGBMConfig]):
     """Boosted trees by LightGBM, on Parquet, CSV or a table of scikit-learn."""
 
     Config = LightGBMConfig
-    modules = ("trainables.tabular.boosting", "lightgbm")
+    modules = ("trainables.tabular.lightgbm_rounds",)
 
     def begin(self, start: Start[LightGBMConfig]) -> Boosting:
         """See the base class."""
-        return _Boosting(start)
+        from trainables.tabular.lightgbm_rounds import LightGBMBoosting
+
+        return LightGBMBoosting(start)
 
     def load(self, folder: Path, size: int) -> Model:
         """See the base class."""
-        return _Model(folder, size)
+        from trainables.tabular.lightgbm_rounds import LightGBMModel
 
-
-class _Boosting(Boosting):
-    """Rounds of LightGBM, which are the same after a resume.
-
-    Its generators are in no model. So each round that draws gets seeds of its own. Where that is
-    not all of the state (dart, goss, …), a resumed trial trains its rounds again.
-    """
-
-    def __init__(self, start: Start[LightGBMConfig]) -> None:
-        import lightgbm
-        import torch
-
-        config, table, worker = start.config, start.table, start.worker
-        schema = table.schema
-        self._schema, self._seed = schema, worker.seed
-        self._booster: Any = None
-        self._seeds_rounds = config.draws and config.resumes_from_trees
-        self._fraction = config.subsample
-        given = config.library_params(schema.task, len(schema.classes))
-        threads = torch.get_num_threads()
-        self._params = {**given, "seed": worker.seed % 2**31, "num_threads": threads}
-        x, y, weight = table.rows(Split.TRAIN)
-        data: dict[str, Any] = {"params": self._params, "categorical_feature": schema.categorical}
-        self._train = lightgbm.Dataset(np.asarray(x), y, weight=weight, **data)
-        x, y, _ = table.rows(Split.SELECTION)
-        self._selection = self._train.create_valid(np.asarray(x), y)
-        goes_on = config.resumes_from_trees and start.saved is not None
-        self._saved = f"{start.saved}/{FILE}" if goes_on else None
-        for number in range(1, 1 if goes_on else start.rounds + 1):
-            self.update(number)
-            worker.heartbeat()
-
-    @property
-    def size(self) -> int:
-        return int(self._booster.current_iteration())
-
-    def update(self, number: int) -> None:
-        import lightgbm
-
-        seeds = self._seeds(number) if self._seeds_rounds else {}
-        if self._booster is None:
-            self._booster = lightgbm.train(
-                {**self._params, **seeds},
-                self._train,
-                1,
-                valid_sets=[self._selection],
-                init_model=self._saved,
-                keep_training_booster=True,
-            )
-            return
-        if seeds:
-            self._booster.reset_parameter(seeds)
-        self._booster.update()
-
-    def _seeds(self, number: int) -> dict[str, Any]:
-        """Those of a round; the generator of rows begins anew only with another fraction."""
-        drawn = np.random.SeedSequence([self._seed, number]).generate_state(3) >> 1
-        names = ("bagging_seed", "feature_fraction_seed", "extra_seed")
-        found: dict[str, Any] = dict(zip(names, drawn.tolist(), strict=True))
-        if self._fraction < 1:
-            found["subsample"] = np.nextafter(self._fraction, number % 2)
-        return found
-
-    def predict(self) -> Array:
-        found = []
-
-        def keep(predicted: Array, _: Any) -> tuple[str, float, bool]:
-            found.append(np.array(predicted))
-            return "", 0.0, True
-
-        self._booster.eval_valid(keep)
-        return by_class(found[0], self._schema.task)
-
-    def save(self, folder: Path) -> None:
-        self._booster.save_model(folder / FILE, num_iteration=-1)
-
-
-class _Model(Model):
-    def __init__(self, folder: Path, size: int) -> None:
-        import lightgbm
-
-        super().__init__(Schema.load(folder))
-        self._size = size
-        self._booster = lightgbm.Booster(model_file=folder / FILE)
-
-    def predict(self, x: Array) -> Array:
-        import torch
-
-        threads = torch.get_num_threads()
-        found: Any = self._booster.predict(
-            np.asarray(x), num_iteration=self._size, num_threads=threads, validate_features=False
-        )
-        return by_class(found, self.schema.task)
-
-    def write(self, folder: Path) -> None:
-        self._booster.save_model(folder / FILE, num_iteration=self._size)
-
-    def convert(self, types: Any) -> Any:
-        import lightgbm
-        from onnxmltools import convert_lightgbm
-
-        kept = lightgbm.Booster(model_str=self._booster.model_to_string(self._size))
-        return convert_lightgbm(kept, initial_types=types, zipmap=False)
+        return LightGBMModel(folder, size)
