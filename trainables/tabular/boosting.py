@@ -50,6 +50,7 @@ class Progress:
 
     round: int = 0
     best_round: int = 0
+    best_value: float | None = None
     best: dict[str, float] = field(default_factory=dict)
     size: int = 0
     best_size: int = 0
@@ -63,11 +64,13 @@ class Progress:
         """Write `boosting.json`."""
         (folder / PROGRESS).write_text(json.dumps(asdict(self)))
 
-    def note(self, metrics: dict[str, float], by: str) -> None:
-        """Take the metrics of the newest round."""
+    def note(self, value: float, by: str) -> bool:
+        """Whether the newest round is the best one, with this value of the metric `by`."""
         sign = 1 if by in _HIGHER_IS_BETTER else -1
-        if not self.best or sign * metrics[by] > sign * self.best[by]:
-            self.best, self.best_round, self.best_size = metrics, self.round, self.size
+        if self.best_value is not None and sign * value <= sign * self.best_value:
+            return False
+        self.best_value, self.best_round, self.best_size = value, self.round, self.size
+        return True
 
 
 class Boosting(ABC):
@@ -138,6 +141,7 @@ class Run:
     table: Table
     boosting: Boosting
     progress: Progress
+    _best: Array | None = field(default=None, init=False)
 
     def save(self, folder: Path) -> None:
         """Write a checkpoint."""
@@ -147,30 +151,38 @@ class Run:
 
     def train(self, worker: Worker) -> None:
         """Train the rounds that are left."""
-        config, patience = self.config, self.config.early_stopping_rounds
+        config, patience = self.config, self.config.early_stopping_rounds or math.inf
         for number in range(self.progress.round + 1, config.rounds + 1):
             self.boosting.update(number)
             self.progress.round, self.progress.size = number, self.boosting.size
             worker.heartbeat()
-            due = number == config.rounds or number % config.report_every == 0
-            metrics = self._metrics() if due or patience else {}
-            last = number in (config.rounds, self.progress.best_round + (patience or math.inf))
-            if due or last:
+            if config.early_stopping_rounds:
+                self._look(stops_by(config, self.table.schema))
+            last = number in (config.rounds, self.progress.best_round + patience)
+            if last or number % config.report_every == 0:
                 answer = worker.report(
-                    step=number, metrics=metrics, checkpoint=self.save, final=last
+                    step=number, metrics=self._metrics(), checkpoint=self.save, final=last
                 )
                 if last or answer is not Answer.CONTINUE:
                     break
 
+    def _look(self, by: str) -> None:
+        """Keep the predictions of this round if it is the best one."""
+        predicted = self.boosting.predict()
+        if self.progress.note(self._measure(predicted, by)[by], by):
+            self._best = predicted
+
     def _metrics(self) -> dict[str, float]:
         """Those of this round, or of the best one with early stopping."""
-        schema, done = self.table.schema, self.progress
+        if not self.config.early_stopping_rounds:
+            return self._measure(self.boosting.predict())
+        if self._best is not None:
+            self.progress.best, self._best = self._measure(self._best), None
+        return {**self.progress.best, "best_round": self.progress.best_round}
+
+    def _measure(self, predicted: Array, only: str = "") -> dict[str, float]:
         _, y, weights = self.table.rows(Split.SELECTION)
-        metrics = measure(schema, self.boosting.predict(), y, weights)
-        if self.config.early_stopping_rounds is None:
-            return metrics
-        done.note(metrics, stops_by(self.config, schema))
-        return {**done.best, "best_round": done.best_round}
+        return measure(self.table.schema, predicted, y, weights, only)
 
 
 def begin(make: Callable[[Start[T]], Boosting], config: T, worker: Worker) -> Run:
@@ -210,25 +222,30 @@ def stops_by(config: TabularConfig, schema: Schema) -> str:
 
 
 def measure(
-    schema: Schema, predicted: Array, y: Array, weights: Array | None = None
+    schema: Schema, predicted: Array, y: Array, weights: Array | None = None, only: str = ""
 ) -> dict[str, float]:
-    """The metrics of predictions, in `EVAL_METRICS` of the task; rows count by their weights."""
+    """The metrics of predictions; rows count by their weights.
+
+    Args:
+        only: the name of one of them; empty: all in `EVAL_METRICS` of the task.
+    """
     from sklearn import metrics
 
-    weigh, binary = {"sample_weight": weights}, schema.task == "binary"
-    if schema.task == "regression":
-        rmse = metrics.root_mean_squared_error(y, predicted, **weigh)
-        return {
-            "rmse": float(rmse),
-            "mae": float(metrics.mean_absolute_error(y, predicted, **weigh)),
-        }
-    classes = range(len(schema.classes))
-    labels, average = predicted.argmax(1), "binary" if binary else "macro"
-    found = {
-        "logloss": metrics.log_loss(y, predicted, labels=classes, **weigh),
-        "accuracy": metrics.accuracy_score(y, labels, **weigh),
-        "f1": metrics.f1_score(y, labels, average=average, zero_division=0, **weigh),
+    binary, labels = schema.task == "binary", predicted.argmax(-1)
+    given: dict[str, dict[str, Any]] = {
+        "logloss": {"labels": range(len(schema.classes))},
+        "f1": {"average": "binary" if binary else "macro", "zero_division": 0},
     }
-    if binary:
-        found["auc"] = metrics.roc_auc_score(y, predicted[:, 1], **weigh)
-    return {name: float(value) for name, value in found.items()}
+    functions = {
+        "rmse": (metrics.root_mean_squared_error, predicted),
+        "mae": (metrics.mean_absolute_error, predicted),
+        "logloss": (metrics.log_loss, predicted),
+        "auc": (metrics.roc_auc_score, predicted[:, 1] if binary else predicted),
+        "accuracy": (metrics.accuracy_score, labels),
+        "f1": (metrics.f1_score, labels),
+    }
+    found = {}
+    for name in [only] if only else EVAL_METRICS[schema.task]:
+        score, values = functions[name]
+        found[name] = float(score(y, values, sample_weight=weights, **given.get(name, {})))
+    return found

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from trainables.base import Split, Trainable
-from trainables.data.tables.config import TableConfig
 from trainables.tabular.config import EVAL_METRICS, TabularConfig
 
 if TYPE_CHECKING:
@@ -31,7 +30,10 @@ class Tabular(Trainable[T]):
 
     def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """Those of the task, if it is known without the data."""
-        task = TableConfig.model_validate(config["data"]).known_task
+        if self.Config.problems(config):
+            return self.metric_names
+        checked: Any = self.Config.model_validate(dict(config))
+        task = checked.data.known_task
         best = ("best_round",) * (config.get("early_stopping_rounds") is not None)
         return (*EVAL_METRICS[task], *best) if task else self.metric_names
 
