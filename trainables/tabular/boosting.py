@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -181,8 +182,12 @@ class Run:
         return {**self.progress.best, "best_round": self.progress.best_round}
 
     def _measure(self, predicted: Array, only: str = "") -> dict[str, float]:
-        _, y, weights = self.table.rows(Split.SELECTION)
+        _, y, weights = self._selection
         return measure(self.table.schema, predicted, y, weights, only)
+
+    @cached_property
+    def _selection(self) -> tuple[Array, Array, Array | None]:
+        return self.table.rows(Split.SELECTION)
 
 
 def begin(make: Callable[[Start[T]], Boosting], config: T, worker: Worker) -> Run:
@@ -229,23 +234,23 @@ def measure(
     Args:
         only: the name of one of them; empty: all in `EVAL_METRICS` of the task.
     """
-    from sklearn import metrics
+    from sklearn.metrics import f1_score, roc_auc_score
 
-    binary, labels = schema.task == "binary", predicted.argmax(-1)
-    given: dict[str, dict[str, Any]] = {
-        "logloss": {"labels": range(len(schema.classes))},
-        "f1": {"average": "binary" if binary else "macro", "zero_division": 0},
+    def mean(values: Array) -> Any:
+        return np.average(values, weights=weights)
+
+    def likelihood() -> Array:
+        found = predicted[np.arange(len(y)), y.astype(int)]
+        return np.maximum(found, np.finfo(found.dtype).eps).astype(np.float64)
+
+    labels, kind = predicted.argmax(-1), "binary" if schema.task == "binary" else "macro"
+    weigh: dict[str, Any] = {"sample_weight": weights}
+    functions: dict[str, Callable[[], Any]] = {
+        "rmse": lambda: np.sqrt(mean((predicted - y) ** 2)),
+        "mae": lambda: mean(np.abs(predicted - y)),
+        "logloss": lambda: mean(-np.log(likelihood())),
+        "accuracy": lambda: mean(labels == y),
+        "auc": lambda: roc_auc_score(y, predicted[:, 1], **weigh),
+        "f1": lambda: f1_score(y, labels, average=kind, zero_division=0, **weigh),
     }
-    functions = {
-        "rmse": (metrics.root_mean_squared_error, predicted),
-        "mae": (metrics.mean_absolute_error, predicted),
-        "logloss": (metrics.log_loss, predicted),
-        "auc": (metrics.roc_auc_score, predicted[:, 1] if binary else predicted),
-        "accuracy": (metrics.accuracy_score, labels),
-        "f1": (metrics.f1_score, labels),
-    }
-    found = {}
-    for name in [only] if only else EVAL_METRICS[schema.task]:
-        score, values = functions[name]
-        found[name] = float(score(y, values, sample_weight=weights, **given.get(name, {})))
-    return found
+    return {n: float(functions[n]()) for n in ([only] if only else EVAL_METRICS[schema.task])}
