@@ -241,7 +241,8 @@ def measure(
 
     def likelihood() -> Array:
         found = predicted[np.arange(len(y)), y.astype(int)]
-        return np.maximum(found, np.finfo(found.dtype).eps).astype(np.float64)
+        smallest = np.finfo(found.dtype).eps
+        return np.asarray(np.maximum(found, smallest), dtype=np.float64)
 
     labels, kind = predicted.argmax(-1), "binary" if schema.task == "binary" else "macro"
     weigh: dict[str, Any] = {"sample_weight": weights}
