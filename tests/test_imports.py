@@ -30,6 +30,7 @@ CONFIGS = """
 from trainables.registry import TRAINABLES, resolve
 start = {"sft": {"hidden_size": 8}}
 needed = {"distill": {"teacher": {"hidden_size": 8}}, "grpo": start, "dpo": start}
+needed |= dict.fromkeys(("xgboost", "lightgbm"), {"data": {"source": "iris"}})
 for name in TRAINABLES:
     model, given = resolve(name).Config, needed.get(name, {})
     model.problems(given), model(**given).checkpoint_bytes

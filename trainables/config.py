@@ -114,7 +114,8 @@ class TrainableConfig(BaseModel):
             workers: a single number, or all that an elastic trial may have.
 
         Returns:
-            The name of a field that prevents it, and its mistake; or None.
+            The name of a field that prevents it, and its mistake; or None. Without a name, it is
+            of `resources.workers`.
         """
         if not {"micro_batch_size", "batch_size"} <= vars(self).keys():
             return None

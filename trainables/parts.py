@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, TypeVar
 from trainables.config import Problem, TrainableConfig
 
 if TYPE_CHECKING:
+    import torch
+
     from results.export.exportable import Exportable
     from search_spaces.spec.sweep import SweepSpec
     from trainables.client import Client
@@ -31,6 +33,18 @@ class Split(StrEnum):
 
 class Exports(Generic[C]):
     """Models in the form of other programs: `tune export`, `tune generate`, `tune predict`."""
+
+    formats: ClassVar[tuple[str, ...]] = ()
+    """The only formats of `tune export` that hold its models; empty: those of modules of torch."""
+
+    def read_rows(self, config: C, weights: Path, file: Path) -> torch.Tensor:
+        """The rows of a file as `exportable`'s module takes them; by default `tune predict` reads
+        arrays of numbers.
+
+        Raises:
+            UserError: it cannot be read, or has other columns than the model.
+        """
+        _refuse(self, "read_rows")
 
     def exportable(self, config: C, weights: Path, cache: Path) -> Exportable:
         """The model as other runtimes take it, with example inputs to verify a copy.
@@ -51,6 +65,9 @@ class Exports(Generic[C]):
 
 class Averages(Generic[C]):
     """Averages of models: `tune average`. A method of averaging may need the model of step 0."""
+
+    not_averaged: ClassVar[str] = ""
+    """Why its models cannot be averaged, if so."""
 
     def recalibrate(self, config: C, weights: Path, cache: Path) -> None:
         """Recompute statistics that are not learned (BatchNorm's) in `model.safetensors`.

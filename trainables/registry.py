@@ -32,6 +32,8 @@ TRAINABLES: dict[str, str] = {
     "grpo": "trainables.grpo.trainable:GRPO",
     "sft": "trainables.sft.config:SFT",
     "image_classifier": "trainables.image_classifier.config:ImageClassifier",
+    "lightgbm": "trainables.tabular.lightgbm:LightGBM",
+    "xgboost": "trainables.tabular.xgboost:XGBoost",
 }
 """Name in a sweep file → `module:Class`. A new trainable is one line here."""
 

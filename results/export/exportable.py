@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import torch
+    from onnx import ModelProto
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,16 @@ class TokenSample:
     prompt: tuple[int, ...]
 
 
+class OwnFormat(Protocol):
+    """A model of another library than torch."""
+
+    def save(self, folder: Path) -> None:
+        """Write it in the library's own format, with what is needed to read it."""
+
+    def to_onnx(self, columns: int) -> ModelProto:
+        """The model with one input, float32 [rows, columns], and one output."""
+
+
 @dataclass(frozen=True)
 class Exportable:
     """A model, and the inputs on which an exported copy is compared with it.
@@ -41,6 +52,8 @@ class Exportable:
         tokens: only for a language model.
         classes: whether the output's last dimension counts classes, so that the largest value is
             the prediction.
+        class_names: of that dimension, if the classes have names.
+        own_format: what writes the model in another way than torch, if it is none of torch.
     """
 
     module: torch.nn.Module
@@ -50,6 +63,8 @@ class Exportable:
     dynamic: Mapping[int, str] = field(default_factory=lambda: {0: "batch"})
     tokens: TokenSample | None = None
     classes: bool = False
+    class_names: tuple[str, ...] = ()
+    own_format: OwnFormat | None = None
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ FORMATS: dict[str, str] = {
     "pt2": "results.export.formats.torch_export:TorchExport",
     "gguf": "results.export.formats.gguf:Gguf",
     "gguf-q8_0": "results.export.formats.gguf:GgufQ8",
+    "booster": "results.export.formats.booster:Booster",
     "safetensors": "results.export.formats.hf:Safetensors",
 }
 """Name after `--to` → `module:Class`. A new format is one line here.

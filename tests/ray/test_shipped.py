@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from sklearn.datasets import load_breast_cancer
 
 from tests.ray.conftest import Tune
 
@@ -22,6 +24,13 @@ OF_SUMS = (
     "fixed.sft={hidden_size: 16, num_layers: 1, vocab_size: 270, batch_size: 16, max_steps: 2}",
     "fixed.data={difficulty: 1, max_rows: 90}",
     "fixed.batch_size=4",
+)
+OF_TREES = (
+    "fixed.rounds=6",
+    "fixed.report_every=2",
+    "scheduler.grace_period=2",
+    "scheduler.max_t=6",
+    "checkpoint.every=2",
 )
 SMALL: dict[str, tuple[str, ...]] = {
     "grpo": (*OF_SUMS, "fixed.eval_sequences=8", "fixed.eval_samples=1"),
@@ -50,6 +59,8 @@ SMALL: dict[str, tuple[str, ...]] = {
         "resources.layout=fsdp",
         "checkpoint.every=2",
     ),
+    "xgboost": OF_TREES,
+    "lightgbm": OF_TREES,
 }
 
 
@@ -62,4 +73,12 @@ def test_file_runs_to_its_winner(tune: Tune, name: str) -> None:
     records = tune.trials(name)
     assert all(r.end_step for r in records)
     made = [f.name.split("-")[0] for f in (tune.cwd / "sweeps" / "cache").glob("*-*/")]
-    assert made.count("model") == (name != "image_classifier"), "trained once for both trials"
+    trees = SMALL[name] is OF_TREES
+    expected = name != "image_classifier" and not trees
+    assert made.count("model") == expected, "trained once for both trials"
+    if trees:
+        assert "no weights with a mean" in tune("average", name, code=2)
+        frame = load_breast_cancer(as_frame=True).data[:3]
+        frame.to_csv(tune.cwd / "rows.csv", index=False)
+        lines = tune("predict", name, "--input", "rows.csv").splitlines()
+        assert [json.loads(line)["class"] for line in lines] == 3 * ["malignant"]

@@ -203,6 +203,21 @@ EXAMPLES["sft, LoRA"] = replace(
     any_workers={"lora": {"rank": 2, "alpha": 8}},
 )
 
+_BOOSTED = {
+    "data": {"source": "breast_cancer"},
+    "rounds": 6,
+    "report_every": 2,
+    "subsample": 0.7,
+    "colsample_bytree": 0.5,
+}
+BOOSTED: dict[str, Example] = {
+    name: Example(
+        _BOOSTED, (2, 4, 6), "logloss", ("logloss", "accuracy", "auc", "f1"), weights=file
+    )
+    for name, file in (("xgboost", "model.ubj"), ("lightgbm", "model.txt"))
+}
+"""Sums of trees, which have no tensors and no averages."""
+
 
 def trainable_of(example: str) -> str:
     """The trainable of an example, from the example's name."""

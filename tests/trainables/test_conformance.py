@@ -20,7 +20,7 @@ from results.checkpoints.commit import verify
 from results.export.exportable import Exportable
 from results.export.verify import RUNTIMES
 from results.trial_paths import TrialPaths
-from tests.trainables.examples import EXAMPLES, Example, trainable_of
+from tests.trainables.examples import BOOSTED, EXAMPLES, Example, trainable_of
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split, Trainable
 from trainables.config import TrainableConfig
@@ -40,7 +40,7 @@ class Case:
 
     @property
     def example(self) -> Example:
-        return EXAMPLES[self.name]
+        return (EXAMPLES | BOOSTED)[self.name]
 
     @property
     def trainable(self) -> Trainable[Any]:
@@ -65,6 +65,8 @@ class Case:
 
     def whole(self, weights: Path) -> Path:
         """A folder with the weights of a checkpoint only, without an adapter: as for averages."""
+        if self.name in BOOSTED:
+            return weights
         folder = self.folder / f"{weights.parents[1].name}-whole"
         folder.mkdir()
         if self.example.weights == WEIGHTS:
@@ -95,9 +97,10 @@ def plain_transformers(exported: Path, model: Exportable) -> list[torch.Tensor]:
 
 
 def test_every_trainable_has_an_example() -> None:
-    assert {trainable_of(name) for name in EXAMPLES} == set(TRAINABLES)
+    assert {trainable_of(name) for name in EXAMPLES | BOOSTED} == set(TRAINABLES)
 
 
+@pytest.mark.parametrize("case", EXAMPLES | BOOSTED, indirect=True)
 class TestTrainable:
     def test_unknown_keys_are_refused(self, case: Case) -> None:
         with pytest.raises(ValidationError, match="no_such_key"):
@@ -137,8 +140,9 @@ class TestTrainable:
         test = case.evaluate(whole, Split.TEST)
         assert test.keys() == scores.keys()
         assert test != scores
-        expected, size = case.config.checkpoint_bytes, (whole / WEIGHTS).stat().st_size
+        expected = case.config.checkpoint_bytes
         if case.example.weights == WEIGHTS:
+            size = (whole / WEIGHTS).stat().st_size
             assert expected == pytest.approx(3 * size, rel=0.2, abs=1000)  # with a header
         else:
             assert expected is None
@@ -150,9 +154,26 @@ class TestTrainable:
         )
         means = {k: sum(v) / len(v) for k, v in each.items()}
         assert means == pytest.approx(case.evaluate(weights, Split.TEST), rel=1e-5)
-        assert all(len(values) > 1 for values in each.values())
+        assert case.name in BOOSTED or all(len(values) > 1 for values in each.values())
         assert again == each
 
+    def test_pause_ends_training_with_a_checkpoint(self, case: Case) -> None:
+        until = list(case.example.steps[:2])
+        channel = RecordingChannel({until[-1]: Answer.PAUSE})
+        case.train("t", channel=channel, checkpoint_every=1)
+        assert [r.step for r in channel.reports] == until
+        assert TrialPaths(case.folder / "t").checkpoint_steps() == until
+
+    def test_global_state_is_restored(self, case: Case) -> None:
+        def state() -> list[object]:
+            return [torch.get_rng_state().tolist(), *(s.read() for s in SETTINGS.values())]
+
+        before = state()
+        case.train("t")
+        assert state() == before
+
+
+class TestWeights:
     def test_average_is_exported_and_plain_transformers_computes_the_same(self, case: Case) -> None:
         for rate in (0.01, 0.02):
             case.train(str(rate), case.example.changed(learning_rate=rate))
@@ -198,18 +219,3 @@ class TestTrainable:
         assert lineage("seed", seed=1) == base
         assert lineage("rate", learning_rate=0.05) == base
         assert lineage("init", init_seed=1) != base
-
-    def test_pause_ends_training_with_a_checkpoint(self, case: Case) -> None:
-        until = list(case.example.steps[:2])
-        channel = RecordingChannel({until[-1]: Answer.PAUSE})
-        case.train("t", channel=channel, checkpoint_every=1)
-        assert [r.step for r in channel.reports] == until
-        assert TrialPaths(case.folder / "t").checkpoint_steps() == until
-
-    def test_global_state_is_restored(self, case: Case) -> None:
-        def state() -> list[object]:
-            return [torch.get_rng_state().tolist(), *(s.read() for s in SETTINGS.values())]
-
-        before = state()
-        case.train("t")
-        assert state() == before

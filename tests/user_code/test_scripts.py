@@ -88,6 +88,7 @@ SCRIPTS = {
     "hf_trainer": loop("hf_trainer.py", param="learning_rate", good=0.003, metric="eval_loss"),
     "accelerate": loop("accelerate_loop.py"),
     "fsdp2": loop("fsdp2_dcp.py", param="learning_rate"),
+    "embeddings": loop("sentence_embeddings.py", good=0.003),
     "ray_data": loop("ray_data.py", "main", good=0.1),
     "xgboost": loop(
         "xgboost_trainer.py",

@@ -105,6 +105,9 @@ def export_classic(
 def _export_to(
     target: Path, picked: SelectedModel, name: str, verify: bool, force: bool
 ) -> tuple[Verification, ...]:
+    only = picked.trainable.formats
+    if only and name not in only:
+        raise UserError(f"--to {name}: {picked.spec.trainable} is exported to {', '.join(only)}")
     model = model_source(picked)
     metric, ref = picked.spec.metric, picked.ref
     card = ModelCard(

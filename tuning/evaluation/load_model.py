@@ -30,9 +30,11 @@ def trainable_of(spec: SweepSpec, verb: str) -> Trainable[Any]:
     """The trainable of a sweep, if its models can be evaluated, or exported, here.
 
     Raises:
-        UserError: only the training code can read its checkpoints.
+        UserError: only the training code can read its checkpoints, or they have no average.
     """
     trainable = resolve_for(spec)
+    if verb == "average" and trainable.not_averaged:
+        raise UserError(f"trainable {spec.trainable}: {trainable.not_averaged}")
     if trainable.can_evaluate or (verb != "average" and trainable.offers("exportable")):
         return trainable
     raise UserError(

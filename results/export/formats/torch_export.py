@@ -24,6 +24,10 @@ class Onnx(Format):
         import torch
 
         source = model.exportable
+        if source.own_format is not None:
+            made = source.own_format.to_onnx(source.examples[0].shape[1])
+            (folder / "model.onnx").write_bytes(made.SerializeToString())
+            return
         with quiet_exporters():
             program = torch.onnx.export(
                 source.module,

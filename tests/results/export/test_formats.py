@@ -40,6 +40,7 @@ FORMAT_EXAMPLES = {
     "gguf": FormatExample(("causal_lm",), has_tokenizer=True),
     "gguf-q8_0": FormatExample(("causal_lm",), has_tokenizer=True),
     "onnx-int8": FormatExample(ALL),
+    "booster": FormatExample(()),  # tests/trainables/tabular
     "safetensors": FormatExample(()),  # runs nowhere; see below
 }
 CONFIGS = {name: EXAMPLES[name].config for name in ALL}

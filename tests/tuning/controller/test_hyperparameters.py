@@ -7,7 +7,7 @@ from typing import Any
 import jsonschema
 import pytest
 
-from tests.trainables.examples import EXAMPLES
+from tests.trainables.examples import BOOSTED, EXAMPLES
 from trainables.hyperparameters import hyperparameters, sweep_schema
 from trainables.registry import TRAINABLES, resolve
 
@@ -30,7 +30,7 @@ def errors(trainable: str, fixed: dict[str, Any]) -> list[str]:
 
 @pytest.mark.parametrize("name", TRAINABLES)
 def test_fixed_takes_the_keys_of_the_trainable(name: str) -> None:
-    assert errors(name, EXAMPLES[name].config) == []
+    assert errors(name, (EXAMPLES | BOOSTED)[name].config) == []
     assert errors(name, {"lerning_rate": 0.1})
     assert errors("script.py:loop", {"lerning_rate": 0.1}) == []
 
@@ -44,5 +44,8 @@ def test_fixed_checks_types_and_takes_formulas() -> None:
 @pytest.mark.parametrize("name", TRAINABLES)
 def test_every_hyperparameter_has_a_meaning_and_a_rule(name: str) -> None:
     rows = hyperparameters(resolve(name))
-    assert {row["name"] for row in rows} >= set(EXAMPLES[name].config) - {"data", "client"}
+    assert {row["name"] for row in rows} >= set((EXAMPLES | BOOSTED)[name].config) - {
+        "data",
+        "client",
+    }
     assert all(row["meaning"] and row["rule"] for row in rows), rows

@@ -22,7 +22,12 @@ if TYPE_CHECKING:
 def predict(
     sweep: Sweep,
     data: Annotated[
-        Path, typer.Option("--input", help="Rows: .npy, .csv (numbers, no header) or .json.")
+        Path,
+        typer.Option(
+            "--input",
+            help="Rows: .npy, .csv (numbers, no header) or .json; for xgboost and lightgbm a table "
+            "with the columns of the training, .parquet or .csv.",
+        ),
     ],
     trial: Trial = None,
     soup: Soup = None,
@@ -40,13 +45,19 @@ def predict(
     picked = options.select(sweep, "predict with")
     try:
         cache = picked.paths.storage.cache
-        model = picked.trainable.exportable(picked.config, picked.source, cache)
+        trainable, source = picked.trainable, picked.source
+        model = trainable.exportable(picked.config, source, cache)
     except NotImplementedError as e:
         raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
-    rows = _rows(data, model.examples[0])
+    if trainable.offers("read_rows"):
+        rows = trainable.read_rows(picked.config, source, data)
+    else:
+        rows = _rows(data, model.examples[0])
     with torch.no_grad():
         for output in model.module(rows):
-            named = {"class": int(output.argmax())} if model.classes else {}
+            named: dict[str, object] = {"class": int(output.argmax())} if model.classes else {}
+            if model.class_names:
+                named["class"] = model.class_names[int(output.argmax())]
             echo(json.dumps({**named, "output": output.tolist()}))
 
 

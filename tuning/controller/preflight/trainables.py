@@ -31,7 +31,7 @@ def worker_problems(
         return [((), f"{trainable.name} {problem}")]
     checked = _checked(trainable, config)
     found = None if checked is None else checked.validate_workers(workers)
-    return [] if found is None else [((found[0],), found[1])]
+    return [] if found is None else [((found[0],) if found[0] else (), found[1])]
 
 
 def layout_problems(

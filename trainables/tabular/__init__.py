@@ -1,0 +1,1 @@
+"""Boosted trees on tables: `xgboost` and `lightgbm`."""
