@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import torch
@@ -41,6 +41,7 @@ class Exportable:
         tokens: only for a language model.
         classes: whether the output's last dimension counts classes, so that the largest value is
             the prediction.
+        predict: yields what it predicts for each row of a file, if it reads files itself.
     """
 
     module: torch.nn.Module
@@ -50,6 +51,7 @@ class Exportable:
     dynamic: Mapping[int, str] = field(default_factory=lambda: {0: "batch"})
     tokens: TokenSample | None = None
     classes: bool = False
+    predict: Callable[[Path], Iterator[Mapping[str, Any]]] | None = None
 
 
 @dataclass(frozen=True)

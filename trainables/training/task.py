@@ -88,7 +88,7 @@ class Task(ABC):
     def batch(self, rows: Rows, device: torch.device) -> Inputs:
         """The inputs of the loss for rows of `updates`: by default samples of the train split."""
 
-    def num_targets(self, rows: Rows) -> int:
+    def num_targets(self, rows: Rows) -> float:
         """Over how many the loss of these samples is a mean."""
         return len(rows)
 

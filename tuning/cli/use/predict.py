@@ -22,7 +22,11 @@ if TYPE_CHECKING:
 def predict(
     sweep: Sweep,
     data: Annotated[
-        Path, typer.Option("--input", help="Rows: .npy, .csv (numbers, no header) or .json.")
+        Path,
+        typer.Option(
+            "--input",
+            help="Rows: .npy, .csv (numbers, no header) or .json; texts: files as of its data.",
+        ),
     ],
     trial: Trial = None,
     soup: Soup = None,
@@ -43,6 +47,10 @@ def predict(
         model = picked.trainable.exportable(picked.config, picked.source, cache)
     except NotImplementedError as e:
         raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
+    if model.predict is not None:
+        for line in model.predict(data):
+            echo(json.dumps(line, ensure_ascii=False))
+        return
     rows = _rows(data, model.examples[0])
     with torch.no_grad():
         for output in model.module(rows):
