@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, PositiveFloat, model_validator
 
 from search_spaces.errors import UserError
 from trainables.causal_lm.trainable import CausalLM
@@ -49,7 +49,7 @@ class ClassifierConfig(RowsTrainedConfig):
         description="labels: cross-entropy of one label per text; regression: squared error of one"
         " number; reward: a score per answer that is higher for the preferred one (Bradley-Terry)",
     )
-    class_weights: Literal["balanced"] | dict[str, float] | None = Field(
+    class_weights: Literal["balanced"] | dict[str, PositiveFloat] | None = Field(
         None,
         description="labels: how much a label's texts count in the training; balanced: all labels"
         " count the same; or by label, 1 for others. Metrics are without them",

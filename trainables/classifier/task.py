@@ -207,7 +207,8 @@ class ClassifierTask(LanguageTask):
         It predicts rows of files like those that it learned from, of answers those preferred.
         """
         model: Any = load_merged(self.config, self.dataset, weights).eval()
-        ids, _, _ = self._texts(Split.SELECTION, np.arange(4), torch.device("cpu"))
+        rows = np.resize(np.arange(self._count(Split.SELECTION)), 4)
+        ids, _, _ = self._texts(Split.SELECTION, rows, torch.device("cpu"))
         examples = (ids[:2], ids[:1, : max(2, ids.shape[1] // 2)], ids[1:4, :2])
         names = {0: "batch", 1: "sequence"}
         labels = bool(self.dataset.meta.get("labels"))

@@ -284,5 +284,7 @@ def _write_questions(file: Path, rows: list[tuple[Conversation, Tokens]]) -> Non
     with open(file, "w") as lines:
         for talk, tokens in rows:
             asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
+            last = max(i for i, m in enumerate(talk.messages) if m["role"] == "assistant")
             line = {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}
+            line |= {"messages": talk.messages[:last], "tools": talk.tools}
             lines.write(json.dumps(line) + "\n")
