@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +26,11 @@ if TYPE_CHECKING:
 EXTRA = "tune-platform[lora]"
 _PREFIX = "base_model.model."
 _NAME = "default"
+_NAME_PARTS = re.compile(rf"(\.modules_to_save)?\.{_NAME}\.")
+_AS_IN_PEFT = ("use_rslora", "use_dora", "modules_to_save")
+"""Hyperparameters with the name that they have there."""
+_DORA = ".lora_magnitude_vector"
+"""A parameter that has no name of its own in `peft`'s files."""
 
 
 class LoRAConfig(BaseModel):
@@ -40,6 +46,20 @@ class LoRAConfig(BaseModel):
         min_length=1,
         description="ends of the names of the adapted layers, for example [q_proj, v_proj]; null:"
         " all linear layers except the output",
+    )
+    use_rslora: bool = Field(
+        False, description="the scale is alpha / sqrt(rank), for high ranks (2312.03732)"
+    )
+    use_dora: bool = Field(
+        False,
+        description="train the length of each row of an adapted matrix apart from its direction"
+        " (DoRA, 2402.09353); slower",
+    )
+    modules_to_save: list[str] | None = Field(
+        None,
+        min_length=1,
+        description="ends of the names of modules whose own weights are trained and saved, too, for"
+        " example [lm_head]",
     )
 
 
@@ -63,13 +83,17 @@ def add_adapter(model: nn.Module, lora: LoRAConfig, seed: int) -> None:
     """
     import torch
     from peft import LoraModel
+    from peft.utils import set_additional_trainable_modules
 
     _check_targets(model, lora.targets or [])
+    _check_saved(model, lora.modules_to_save or [])
+    described = _peft_config(lora)
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of deprecated attributes that peft looks at
         torch.default_generator.manual_seed(seed)
         inject: Any = LoraModel
-        inject(model, _peft_config(lora), _NAME)
+        inject(model, described, _NAME)
+        set_additional_trainable_modules(model, described, {}, _NAME)
 
 
 def has_adapter(folder: Path) -> bool:
@@ -93,7 +117,7 @@ def copy_adapter(model: nn.Module) -> dict[str, torch.Tensor]:
 
 def _weights(model: nn.Module) -> dict[str, torch.Tensor]:
     return {
-        _PREFIX + name.replace(f".{_NAME}.", "."): tensor
+        _PREFIX + _NAME_PARTS.sub(".", name).replace(".lora_magnitude_vector.weight", _DORA): tensor
         for name, tensor in model.state_dict().items()
         if f".{_NAME}." in name
     }
@@ -113,8 +137,8 @@ def write_adapter(
     from trainables.checkpointing.tensor_file import write_tensors
 
     described = _peft_config(lora).to_dict() | {"base_model_name_or_path": base}
-    layers = {name.removeprefix(_PREFIX).partition(".lora_")[0] for name in weights}
-    described["target_modules"] = sorted(layers)
+    parts = [name.removeprefix(_PREFIX).partition(".lora_") for name in weights]
+    described["target_modules"] = sorted({layer for layer, found, _ in parts if found})
     text = json.dumps(described, indent=1, sort_keys=True)
     (folder / ADAPTER_CONFIG).write_text(text)
     write_tensors(folder / ADAPTER, weights, {"format": "pt"})
@@ -128,6 +152,7 @@ def saved_lora(folder: Path) -> LoRAConfig:
         alpha=found["lora_alpha"],
         dropout=found["lora_dropout"],
         targets=found["target_modules"],
+        **{name: found.get(name, LoRAConfig.model_fields[name].default) for name in _AS_IN_PEFT},
     )
 
 
@@ -160,12 +185,15 @@ def load_adapter(model: nn.Module, lora: LoRAConfig, folder: Path) -> None:
 def merge_adapter(model: nn.Module) -> nn.Module:
     """Add a model's adapter, if it has one, to its weights; in place. Returns the plain model."""
     from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils import ModulesToSaveWrapper
 
     layer: Any
     for name, layer in list(model.named_modules()):
         if isinstance(layer, BaseTunerLayer):
             layer.merge()
             model.set_submodule(name, layer.get_base_layer())
+        elif isinstance(layer, ModulesToSaveWrapper):
+            model.set_submodule(name, layer.modules_to_save[_NAME])
     return model
 
 
@@ -185,6 +213,22 @@ def _check_targets(model: nn.Module, targets: list[str]) -> None:
             )
 
 
+def _check_saved(model: nn.Module, names: list[str]) -> None:
+    modules = dict(model.named_modules())
+    owners = [(id(p), name) for name, m in modules.items() for p in m.parameters(recurse=False)]
+    for wanted in names:
+        found = [m for name, m in modules.items() if f".{name}".endswith(f".{wanted}")]
+        if not found:
+            known = suggest(wanted, {name.rpartition(".")[2] for name in modules})
+            raise UserError(f"lora.modules_to_save: no module '{wanted}'{known}")
+        for parameter in found[0].parameters():
+            if len(shared := [name for owner, name in owners if owner == id(parameter)]) > 1:
+                raise UserError(
+                    f"lora.modules_to_save: '{wanted}' has a matrix that {' and '.join(shared)}"
+                    " share; it cannot be trained for one of them"
+                )
+
+
 def _peft_config(lora: LoRAConfig) -> Any:
     from peft import LoraConfig
 
@@ -195,4 +239,5 @@ def _peft_config(lora: LoRAConfig) -> Any:
         lora_dropout=lora.dropout,
         target_modules=lora.targets or "all-linear",
         task_type="CAUSAL_LM",
+        **lora.model_dump(include={*_AS_IN_PEFT}),
     )

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, PositiveFloat, model_validator
 
 from search_spaces.errors import UserError
+from search_spaces.layout import Layout
 from trainables.causal_lm.trainable import CausalLM
 from trainables.classifier.rows import read_labelled
 from trainables.config import Problem
@@ -32,8 +33,9 @@ class ClassifierDataConfig(PairsConfig):
     )
     text: str = Field("text", description="labels and regression: column of the texts")
     text_pair: str | None = Field(None, description="column of second texts; null: there are none")
-    label: str = Field(
-        "label", description="column of the labels (names or whole numbers), or of the numbers"
+    label: str | None = Field(
+        None,
+        description="column of the labels (names or whole numbers), or of the numbers; null: label",
     )
 
 
@@ -100,6 +102,12 @@ class ClassifierConfig(RowsTrainedConfig):
         if self.experts is not None:
             raise ValueError("experts: a classifier does not balance them; remove it")
         return self
+
+    def validate_layout(self, layout: Layout) -> tuple[str, str] | None:
+        """An adapter has a whole layer beside it, the last one."""
+        if self.lora is not None and layout.shares_model:
+            return "lora", "a classifier's adapter needs the whole model on each rank"
+        return super().validate_layout(layout)
 
     def missing_files(self) -> list[Problem]:
         """Missing files and models, and the first row that is no data and not skipped."""

@@ -67,7 +67,8 @@ class LabelledTexts(Dataset):
         file = self.folder / f"{split}.ends.npy"
         if file not in self._arrays:
             self._arrays[file] = np.append(0, np.load(file))
-        return self._arrays[file]
+        found: Rows = self._arrays[file]
+        return found
 
     @cached_property
     def _arrays(self) -> dict[Path, Any]:

@@ -32,9 +32,11 @@ def metrics_of(
     elif task == "regression":
         predicted = scores[:, 0]
         losses = (predicted - targets) ** 2
-        ranks = (_ranks(values, weights) for values in (predicted, targets))
-        found = {"pearson": _correlation(predicted, targets, weights)}
-        found["spearman"] = _correlation(*ranks, weights)
+        ranks = _ranks(predicted, weights), _ranks(targets, weights)
+        found = {
+            "pearson": _correlation(predicted, targets, weights),
+            "spearman": _correlation(*ranks, weights),
+        }
     else:
         chosen, rejected = scores.T
         losses = -F.logsigmoid(chosen - rejected)
@@ -81,7 +83,7 @@ def _auc(scores: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> 
 
 def _ranks(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """Weight of what is below each value, and half of what equals it."""
-    _, places = values.unique(return_inverse=True)
+    _, places = torch.unique(values, return_inverse=True)
     equal = torch.zeros(int(places.max()) + 1, dtype=weights.dtype).index_add(0, places, weights)
     return (equal.cumsum(dim=0) - equal / 2)[places]
 

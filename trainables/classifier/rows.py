@@ -56,7 +56,8 @@ def read_labelled(
         UserError: a file lacks a column, or has another type there, or an unknown ending.
     """
     texts = [data.text, *([data.text_pair] if data.text_pair else [])]
-    others = [name for name in (data.label, data.split_by) if name and known]
+    column = data.label or "label"
+    others = [name for name in (column, data.split_by) if name and known]
     columns = TableColumns({**dict.fromkeys(others, ANYTHING), **dict.fromkeys(texts, TEXT)})
     for file in files:
         split = exact_split(file) if known and data.splits == "file_names" else None
@@ -68,10 +69,10 @@ def read_labelled(
             if (problem := _problem(row, texts, others)) is not None:
                 yield BadRow(f"{place}: {problem}")
                 continue
-            label = _label(row[data.label], numbers=numbers) if known else None
+            label = _label(row[column], numbers=numbers) if known else None
             if known and label is None:
                 wanted = "a finite number" if numbers else "a name or a whole number"
-                yield BadRow(f"{place}: '{data.label}' must be {wanted}, got {row[data.label]!r}")
+                yield BadRow(f"{place}: '{column}' must be {wanted}, got {row[column]!r}")
                 continue
             read = tuple(row[name] for name in texts)
             unit = str(row[data.split_by]) if data.split_by in others else "\n".join(read)

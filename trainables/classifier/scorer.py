@@ -21,7 +21,7 @@ from trainables.data.conversations.chat import Chat, encode
 from trainables.data.conversations.rows import Conversation
 from trainables.data.tokenizer import encoder_of, load_pretrained, pad_token
 from trainables.parallel.fsdp import device_of
-from trainables.training.precision import autocast
+from trainables.training.precision import DtypeName, autocast
 
 
 def padded(
@@ -38,7 +38,7 @@ def padded(
 
 def scores_of(
     model: nn.Module,
-    dtype: str,
+    dtype: DtypeName,
     ids: torch.Tensor,
     mask: torch.Tensor,
     types: torch.Tensor | None = None,
@@ -59,7 +59,7 @@ class RewardModel:
 
     model: nn.Module
     tokenizer: Any
-    dtype: str
+    dtype: DtypeName
 
     @torch.no_grad()
     def scores(self, talks: Iterable[Conversation]) -> list[float]:
@@ -88,7 +88,7 @@ class RewardModel:
         return scores
 
 
-def open_reward_model(folder: str, dtype: str, device: torch.device) -> RewardModel:
+def open_reward_model(folder: str, dtype: DtypeName, device: torch.device) -> RewardModel:
     """The reward model of a folder or hub id.
 
     Raises:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,18 +10,23 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from torch import nn
 from torch.nn import functional as F
+from transformers.pytorch_utils import Conv1D
 
 from results.export.exportable import Exportable
+from results.trial_paths import ADAPTER_CONFIG
 from search_spaces.errors import UserError, suggest
 from trainables.base import Split
 from trainables.causal_lm.evaluation import EVAL_BATCH, spread
 from trainables.causal_lm.export import Logits
+from trainables.causal_lm.lora import LoRAConfig
 from trainables.causal_lm.model.compilation import TrainedLoss, may_compile
 from trainables.causal_lm.model.dropout import disable_dropout
-from trainables.causal_lm.model.model import load_merged, open_tokenizer
+from trainables.causal_lm.model.model import architecture, load_merged, open_tokenizer
 from trainables.causal_lm.task import LanguageTask
+from trainables.checkpointing.saver import DeferredWrite
 from trainables.classifier.config import ClassifierConfig
 from trainables.classifier.dataset import LabelledTexts, prepare
 from trainables.classifier.metrics import metric_shares, metrics_of
@@ -96,12 +102,16 @@ class ClassifierTask(LanguageTask):
         return cls(config, prepare(config, cache, key))
 
     def __post_init__(self) -> None:
+        if self.config.lora is not None:
+            lora = self._with_head(self.config.lora)
+            self.config = self.config.model_copy(update={"lora": lora})
         self._pad = pad_token(open_tokenizer(self.config, self.dataset))
         self._lengths = {split: self.dataset.lengths(split) for split in Split}
         self._targets: dict[Split, torch.Tensor] = {}
         if isinstance(self.dataset, LabelledTexts):
             loaded = {split: self.dataset.targets(split) for split in Split}
             self._targets = {split: torch.from_numpy(found) for split, found in loaded.items()}
+        self._labels: list[str] = self.dataset.meta.get("labels") or []
         self._weights = self._class_weights()
 
     @property
@@ -109,12 +119,36 @@ class ClassifierTask(LanguageTask):
         """Texts or pairs of the train split."""
         return self._count(Split.TRAIN)
 
+    def _with_head(self, lora: LoRAConfig) -> LoRAConfig:
+        """An adapter of the layers before the last ones, which are trained themselves."""
+        auto: Any = getattr(transformers, self.config.model_class)
+        with torch.device("meta"):
+            model: Any = auto.from_config(architecture(self.config, self.dataset.meta))
+        prefix = model.base_model_prefix
+        heads = [n for n, m in model.named_children() if n != prefix and [*m.parameters()]]
+        linear = (n for n, m in model.named_modules() if isinstance(m, nn.Linear | Conv1D))
+        targets = lora.targets or [name for name in linear if name.startswith(f"{prefix}.")]
+        saved = lora.modules_to_save or heads
+        return lora.model_copy(update={"targets": targets, "modules_to_save": saved})
+
+    def copy_model(self, model: nn.Module, folder: Path, worker: Worker) -> DeferredWrite:
+        """An adapter is one of a classifier for `peft`, too."""
+        write = super().copy_model(model, folder, worker)
+
+        def write_all() -> None:
+            write()
+            if (file := folder / ADAPTER_CONFIG).is_file():
+                told = json.loads(file.read_text())
+                file.write_text(json.dumps({**told, "task_type": "SEQ_CLS"}, indent=1))
+
+        return write_all
+
     def _count(self, split: Split) -> int:
         return len(self._lengths[split]) // (1 if self._targets else 2)
 
     def _class_weights(self) -> torch.Tensor | None:
         """The weight of each text of the train split; None: all the same."""
-        given, names = self.config.class_weights, self.dataset.meta.get("labels")
+        given, names = self.config.class_weights, self._labels
         if given is None:
             return None
         targets = self._targets[Split.TRAIN]
@@ -185,8 +219,7 @@ class ClassifierTask(LanguageTask):
         chosen = spread(self._count(split), self.config.eval_sequences)
         training, device = model.training, device_of(model)
         model.eval()
-        labels = self.dataset.meta.get("labels") or (1,)
-        width = len(labels) if self._targets else 2  # scores of both answers
+        width = len(self._labels) or (1 if self._targets else 2)  # scores of both answers
         scores = torch.zeros(len(chosen), width, dtype=torch.float64)
         parts, counted = shares_in_step(len(chosen), EVAL_BATCH, worker)
         for number, part in enumerate(parts):
@@ -211,20 +244,19 @@ class ClassifierTask(LanguageTask):
         ids, _, _ = self._texts(Split.SELECTION, rows, torch.device("cpu"))
         examples = (ids[:2], ids[:1, : max(2, ids.shape[1] // 2)], ids[1:4, :2])
         names = {0: "batch", 1: "sequence"}
-        labels = bool(self.dataset.meta.get("labels"))
         return Exportable(
             Logits(model),
             "input_ids",
             "logits",
             examples,
             names,
-            classes=labels,
+            classes=bool(self._labels),
             predict=lambda file: self._predictions(model, file),
         )
 
     def _predictions(self, model: Any, file: Path) -> Iterator[dict[str, Any]]:
         config, tokenizer = self.config, open_tokenizer(self.config, self.dataset)
-        bad, labels = BadRows("fail"), self.dataset.meta.get("labels")
+        bad = BadRows("fail")
         if config.task == "reward":
             judge = RewardModel(model, tokenizer, config.dtype)
             columns = Columns(config.data.question, config.data.chosen)
@@ -236,8 +268,8 @@ class ClassifierTask(LanguageTask):
             texts = (torch.tensor([given.get(name)]) for name in INPUTS if given.get(name))
             with torch.no_grad():
                 (found,) = scores_of(model, config.dtype, *texts)
-            if labels is None:
+            if not self._labels:
                 yield {"value": float(found[0])}
                 continue
-            of_each = dict(zip(labels, found.softmax(0).tolist(), strict=True))
-            yield {"label": labels[int(found.argmax())], "probabilities": of_each}
+            of_each = dict(zip(self._labels, found.softmax(0).tolist(), strict=True))
+            yield {"label": self._labels[int(found.argmax())], "probabilities": of_each}

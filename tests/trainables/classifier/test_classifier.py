@@ -21,9 +21,10 @@ from transformers import (
 from search_spaces.errors import UserError
 from tests.trainables.classifier import trl_losses
 from tests.trainables.examples import EXAMPLES
-from tests.trainables.local import newest_checkpoint, run_trial
+from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.classifier.config import ClassifierConfig
+from trainables.job import Answer
 from trainables.registry import resolve
 from trainables.training.task import open_task
 
@@ -228,3 +229,35 @@ def test_unknown_name_in_class_weights_is_refused(tmp_path: Path) -> None:
     config = ClassifierConfig.model_validate(config_of(tmp_path, class_weights={"poss": 2}))
     with pytest.raises(UserError, match=r"'poss'.*'pos'"):
         open_task(config, tmp_path / "cache")
+
+
+@pytest.mark.filterwarnings("ignore:.*deprecated:FutureWarning")
+def test_adapter_is_that_of_peft_and_has_the_last_layer(tmp_path: Path) -> None:
+    from peft import AutoPeftModelForSequenceClassification
+
+    config, cache = config_of(tmp_path, lora={"rank": 4, "alpha": 16}), tmp_path / "cache"
+    config |= {"learning_rate": 1e-2}
+    curve = run_trial(tmp_path / "t", "classifier", config, cache=cache).curve
+    checkpoint, trainable = newest_checkpoint(tmp_path / "t").folder, resolve("classifier")
+    given, out = ClassifierConfig.model_validate(config), tmp_path / "out"
+    assert trainable.evaluate(given, checkpoint, Split.SELECTION, cache) == {
+        name: curve[4][name] for name in ("accuracy", "f1", "auc", "eval_loss")
+    }
+    out.mkdir()
+    trainable.export_hf(given, checkpoint, out, cache)
+    merged: Any = AutoModelForSequenceClassification.from_pretrained(out)
+    by_peft: Any = AutoPeftModelForSequenceClassification.from_pretrained(checkpoint)
+    ids, mask, types, _, _ = open_task(given, cache).batch(np.arange(4), CPU)
+    inputs = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
+    torch.testing.assert_close(merged(**inputs).logits, by_peft(**inputs).logits)
+    first: Any = AutoModelForSequenceClassification.from_pretrained(tmp_path / "bert")
+    assert not torch.equal(merged.classifier.weight, first.classifier.weight)
+    run_trial(
+        tmp_path / "cut",
+        "classifier",
+        config,
+        cache=cache,
+        channel=RecordingChannel({2: Answer.STOP}),
+    )
+    rest = run_trial(tmp_path / "cut", "classifier", config, cache=cache, attempt=2).curve
+    assert rest == {4: curve[4]}
