@@ -10,33 +10,15 @@ from pydantic import Field, PositiveFloat, model_validator
 from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from trainables.causal_lm.trainable import CausalLM
-from trainables.classifier.rows import read_labelled
+from trainables.classifier.rows import ClassifierDataConfig, read_labelled
 from trainables.config import Problem
 from trainables.data.bad_rows import BadRows
-from trainables.data.conversations.config import GENERATED_HELP
 from trainables.data.corpora.generated import GENERATED
-from trainables.dpo.config import PairsConfig
 from trainables.sft.config import RowsTrainedConfig
 from trainables.sft.start import StartConfig
 from trainables.training.trainable import TaskTrainable
 
 _OF_LABELS, _OF_PAIRS = {"text", "text_pair", "label"}, {"question", "chosen", "rejected"}
-
-
-class ClassifierDataConfig(PairsConfig):
-    """Texts with a label or a number, or preferred and rejected answers; split 90/5/5."""
-
-    source: Literal["docstrings", "arithmetic", "countdown", "sorting", "format", "files"] = Field(  # type: ignore[assignment]
-        "docstrings",
-        description="task labels, docstrings: the packages of this machine's Python standard"
-        f" library that texts of their documentation are from; task reward: {GENERATED_HELP}",
-    )
-    text: str = Field("text", description="labels and regression: column of the texts")
-    text_pair: str | None = Field(None, description="column of second texts; null: there are none")
-    label: str | None = Field(
-        None,
-        description="column of the labels (names or whole numbers), or of the numbers; null: label",
-    )
 
 
 class ClassifierConfig(RowsTrainedConfig):

@@ -23,7 +23,13 @@ import numpy.typing as npt
 
 from search_spaces.errors import UserError
 from trainables.base import Split
-from trainables.classifier.rows import LabelledText, label_names, packages, read_labelled
+from trainables.classifier.rows import (
+    ClassifierDataConfig,
+    LabelledText,
+    label_names,
+    packages,
+    read_labelled,
+)
 from trainables.client import Rows
 from trainables.data.bad_rows import BadRows
 from trainables.data.corpora.library import write_docstrings
@@ -34,7 +40,7 @@ from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import describe, load_pretrained, open_encoder, train_bpe, wrap_bpe
 
 if TYPE_CHECKING:
-    from trainables.classifier.config import ClassifierConfig, ClassifierDataConfig
+    from trainables.classifier.config import ClassifierConfig
 
 VERSION = 1
 """Raise it with any change of code that changes the arrays."""

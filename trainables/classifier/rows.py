@@ -7,18 +7,35 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Literal
+
+from pydantic import Field
 
 from search_spaces.errors import suggest
 from trainables.data.bad_rows import BadRow
+from trainables.data.conversations.config import GENERATED_HELP
 from trainables.data.readers import ANYTHING, TEXT, TableColumns, read_file
 from trainables.data.splits import exact_split
-
-if TYPE_CHECKING:
-    from trainables.classifier.config import ClassifierDataConfig
+from trainables.dpo.config import PairsConfig
 
 PACKAGES = 8
 """Labels of `docstrings`: the packages with most texts."""
+
+
+class ClassifierDataConfig(PairsConfig):
+    """Texts with a label or a number, or preferred and rejected answers; split 90/5/5."""
+
+    source: Literal["docstrings", "arithmetic", "countdown", "sorting", "format", "files"] = Field(  # type: ignore[assignment]
+        "docstrings",
+        description="task labels, docstrings: the packages of this machine's Python standard"
+        f" library that texts of their documentation are from; task reward: {GENERATED_HELP}",
+    )
+    text: str = Field("text", description="labels and regression: column of the texts")
+    text_pair: str | None = Field(None, description="column of second texts; null: there are none")
+    label: str | None = Field(
+        None,
+        description="column of the labels (names or whole numbers), or of the numbers; null: label",
+    )
 
 
 @dataclass(frozen=True)
