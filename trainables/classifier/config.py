@@ -33,7 +33,7 @@ class ClassifierConfig(RowsTrainedConfig):
         description="labels: cross-entropy of one label per text; regression: squared error of one"
         " number; reward: a score per answer that is higher for the preferred one (Bradley-Terry)",
     )
-    class_weights: Literal["balanced"] | dict[str, PositiveFloat] | None = Field(
+    class_weights: Literal["balanced"] | dict[str | int, PositiveFloat] | None = Field(
         None,
         description="labels: how much a label's texts count in the training; balanced: all labels"
         " count the same; or by label, 1 for others. Metrics are without them",

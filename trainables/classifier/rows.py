@@ -72,50 +72,42 @@ def read_labelled(
     Raises:
         UserError: a file lacks a column, or has another type there, or an unknown ending.
     """
-    texts = [data.text, *([data.text_pair] if data.text_pair else [])]
+    texts = [name for name in (data.text, data.text_pair) if name]
     column = data.label or "label"
     others = [name for name in (column, data.split_by) if name and known]
     columns = TableColumns({**dict.fromkeys(others, ANYTHING), **dict.fromkeys(texts, TEXT)})
+
+    def read(place: str, row: Mapping[str, Any], split: str | None) -> Row:
+        if missing := [name for name in (*texts, *others) if name not in row]:
+            return BadRow(f"{place}: no '{missing[0]}'{suggest(missing[0], row)}")
+        for name in texts:
+            if not isinstance(row[name], str) or not row[name].strip():
+                return BadRow(f"{place}: '{name}' must be a text, not empty, got {row[name]!r}")
+        label, given = None, tuple(row[name] for name in texts)
+        if known and (label := (_number if numbers else _name)(row[column])) is None:
+            wanted = "a finite number" if numbers else "a name or a whole number"
+            return BadRow(f"{place}: '{column}' must be {wanted}, got {row[column]!r}")
+        unit = str(row[data.split_by]) if data.split_by in others else "\n".join(given)
+        return LabelledText(place, given, label, split or unit)
+
     for file in files:
         split = exact_split(file) if known and data.splits == "file_names" else None
-        for found in read_file(file, columns):
-            if isinstance(found, BadRow):
-                yield found
-                continue
-            place, row = found
-            if (problem := _problem(row, texts, others)) is not None:
-                yield BadRow(f"{place}: {problem}")
-                continue
-            label = _label(row[column], numbers=numbers) if known else None
-            if known and label is None:
-                wanted = "a finite number" if numbers else "a name or a whole number"
-                yield BadRow(f"{place}: '{column}' must be {wanted}, got {row[column]!r}")
-                continue
-            read = tuple(row[name] for name in texts)
-            unit = str(row[data.split_by]) if data.split_by in others else "\n".join(read)
-            yield LabelledText(place, read, label, split or unit)
+        for row in read_file(file, columns):
+            yield row if isinstance(row, BadRow) else read(*row, split)
 
 
-def _problem(row: Mapping[str, Any], texts: list[str], others: list[str]) -> str | None:
-    for name in (*texts, *others):
-        if name not in row:
-            return f"no '{name}'{suggest(name, row)}"
-    for name in texts:
-        if not isinstance(row[name], str) or not row[name].strip():
-            return f"'{name}' must be a text that is not empty, got {row[name]!r}"
-    return None
+def _number(value: Any) -> float | None:
+    try:
+        number = math.nan if isinstance(value, bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+    return number if math.isfinite(number) else None
 
 
-def _label(value: Any, *, numbers: bool) -> str | float | None:
-    """A label in the form in which labels are compared; None: it is no label."""
-    if numbers:
-        try:
-            number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            return None
-        return number if math.isfinite(number) else None
+def _name(value: Any) -> str | None:
+    """A label in the form in which labels are compared; a column with nulls has floats."""
     if isinstance(value, float) and value.is_integer():
-        value = int(value)  # a column with nulls has floats
+        value = int(value)
     return str(value).strip() or None if isinstance(value, str | int) else None
 
 

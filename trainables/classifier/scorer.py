@@ -83,8 +83,8 @@ class RewardModel:
         scores: list[float] = []
         for start in range(0, len(rows), EVAL_BATCH):
             ids, mask = padded(rows[start : start + EVAL_BATCH], pad_token(self.tokenizer))
-            found_ = scores_of(self.model, self.dtype, ids.to(device), mask.to(device))
-            scores += found_[:, 0].tolist()
+            outputs = scores_of(self.model, self.dtype, ids.to(device), mask.to(device))
+            scores += outputs[:, 0].tolist()
         return scores
 
 
@@ -99,4 +99,5 @@ def open_reward_model(folder: str, dtype: DtypeName, device: torch.device) -> Re
         tokenizer = load_pretrained(folder)
     if model.config.num_labels != 1:
         raise UserError(f"{folder}: a reward model has num_labels 1, got {model.config.num_labels}")
+    model.config.get_text_config().pad_token_id = pad_token(tokenizer)  # as trl does
     return RewardModel(model.to(device).eval(), tokenizer, dtype)

@@ -36,7 +36,7 @@ from trainables.client import Rows
 from trainables.common.data_sampler import shares_in_step
 from trainables.data.bad_rows import BadRows
 from trainables.data.conversations import dataset as conversations
-from trainables.data.conversations.dataset import SHAPES, Conversations
+from trainables.data.conversations.dataset import Conversations
 from trainables.data.conversations.rows import Columns, read_rows
 from trainables.data.tokenizer import pad_token
 from trainables.parallel.fsdp import device_of, free_gathered
@@ -44,6 +44,8 @@ from trainables.sft.task import with_start
 from trainables.training.task import Inputs
 from trainables.worker import Worker
 
+WIDTHS = 8
+"""Compiled batches of texts are padded to one of so many widths."""
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 
 
@@ -106,7 +108,9 @@ class ClassifierTask(LanguageTask):
             lora = self._with_head(self.config.lora)
             self.config = self.config.model_copy(update={"lora": lora})
         self._pad = pad_token(open_tokenizer(self.config, self.dataset))
-        self._lengths = {split: self.dataset.lengths(split) for split in Split}
+        each = 1 if isinstance(self.dataset, LabelledTexts) else 2  # answers of a pair
+        lengths = {split: self.dataset.lengths(split).reshape(-1, each) for split in Split}
+        self._lengths = lengths
         self._targets: dict[Split, torch.Tensor] = {}
         if isinstance(self.dataset, LabelledTexts):
             loaded = {split: self.dataset.targets(split) for split in Split}
@@ -144,17 +148,17 @@ class ClassifierTask(LanguageTask):
         return write_all
 
     def _count(self, split: Split) -> int:
-        return len(self._lengths[split]) // (1 if self._targets else 2)
+        return len(self._lengths[split])
 
     def _class_weights(self) -> torch.Tensor | None:
         """The weight of each text of the train split; None: all the same."""
-        given, names = self.config.class_weights, self._labels
-        if given is None:
+        told, names = self.config.class_weights, self._labels
+        if told is None:
             return None
         targets = self._targets[Split.TRAIN]
-        if given == "balanced":
-            counts = torch.bincount(targets, minlength=len(names))
-            return (len(targets) / (len(names) * counts)).float()[targets]
+        if told == "balanced":
+            return (len(targets) / (len(names) * torch.bincount(targets))).float()[targets]
+        given = {str(name): weight for name, weight in told.items()}
         if unknown := [name for name in given if name not in names]:
             raise UserError(f"class_weights: no label '{unknown[0]}'{suggest(unknown[0], names)}")
         return torch.tensor([given.get(name, 1.0) for name in names])[targets]
@@ -171,10 +175,10 @@ class ClassifierTask(LanguageTask):
         if isinstance(data, Conversations):
             both = (2 * rows[:, None] + np.arange(2)).reshape(-1)
             tokens, _ = data.inputs(split, both, device, compiled=compiled)
-            sizes = torch.from_numpy(self._lengths[split][both]).to(device)
-            mask = torch.arange(tokens.shape[1], device=device) < sizes[:, None]
+            sizes = torch.from_numpy(self._lengths[split][rows].reshape(-1, 1)).to(device)
+            mask = torch.arange(tokens.shape[1], device=device) < sizes
             return tokens.masked_fill(~mask, self._pad), mask.long(), None
-        multiple = -(-self.config.sequence_length // SHAPES) if compiled else 1
+        multiple = -(-self.config.sequence_length // WIDTHS) if compiled else 1
         ids, mask = padded(data.texts(split, rows) or [], self._pad, multiple)
         of_types = data.texts(split, rows, ".types")
         types = None if of_types is None else padded(of_types, 0, multiple)[0].to(device)
@@ -192,8 +196,7 @@ class ClassifierTask(LanguageTask):
 
     def num_items(self, rows: Rows) -> int:
         """Tokens."""
-        lengths = self._lengths[Split.TRAIN]
-        return int((lengths if self._targets else lengths[::2] + lengths[1::2])[rows].sum())
+        return int(self._lengths[Split.TRAIN][rows].sum())
 
     def evaluate(
         self,
@@ -230,9 +233,8 @@ class ClassifierTask(LanguageTask):
                 scores[part] = found.cpu().double().reshape(-1, width)
         model.train(training)
         free_gathered(model)
-        return scores if worker is None else worker.add_up(scores), self._targets.get(
-            split, scores
-        )[chosen]
+        targets = self._targets[split][chosen] if self._targets else scores
+        return scores if worker is None else worker.add_up(scores), targets
 
     def exportable(self, weights: Path) -> Exportable:
         """Token ids [texts, tokens] to outputs [texts, labels], verified on the selection split.

@@ -261,3 +261,17 @@ def test_adapter_is_that_of_peft_and_has_the_last_layer(tmp_path: Path) -> None:
     )
     rest = run_trial(tmp_path / "cut", "classifier", config, cache=cache, attempt=2).curve
     assert rest == {4: curve[4]}
+
+
+def test_score_of_a_row_is_that_of_its_conversation(tmp_path: Path) -> None:
+    config, cache = EXAMPLES["classifier, reward"].config, tmp_path / "cache"
+    run_trial(tmp_path / "t", "classifier", config, cache=cache)
+    weights, trainable = newest_checkpoint(tmp_path / "t").folder, resolve("classifier")
+    given = ClassifierConfig.model_validate(config)
+    every = open_task(given, cache).dataset.questions(Split.SELECTION)[::2]  # type: ignore[attr-defined]
+    rows = [{"question": q["question"], "chosen": q["answer"]} for q in every]
+    predict = trainable.exportable(given, weights, cache).predict
+    assert predict is not None
+    lines = list(predict(Path(write(tmp_path / "rows.jsonl", rows))))
+    each = trainable.examples(given, weights, Split.SELECTION, cache)["chosen_reward"]
+    assert [line["score"] for line in lines] == pytest.approx(each, abs=1e-5)

@@ -236,8 +236,10 @@ def pretrained_model(
         ignore_mismatched_sizes=bool(settings),
         **(settings or {}),
     )
-    lost = [n for n in found["missing_keys"] if n.startswith(f"{model.base_model_prefix}.")]
-    if settings and (lost := [n for n in lost if ".pooler." not in n]):
+    base = f"{model.base_model_prefix}."
+    may_miss = settings and (lambda n: ".pooler." in n or not n.startswith(base))
+    lost = sorted(n for n in found["missing_keys"] if not (may_miss and may_miss(n)))
+    if lost and kind != CausalLMConfig.model_class:
         raise UserError(f"{name}: has no weights of a {type(model).__name__}, such as {lost[0]}")
     loaded: nn.Module = model
     return loaded
