@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
@@ -14,7 +17,7 @@ from trainables.classifier.rows import ClassifierDataConfig, read_labelled
 from trainables.config import Problem
 from trainables.data.bad_rows import BadRows
 from trainables.data.corpora.generated import GENERATED
-from trainables.sft.config import RowsTrainedConfig
+from trainables.sft.config import CHECKED_BYTES, RowsTrainedConfig
 from trainables.sft.start import StartConfig
 from trainables.training.trainable import TaskTrainable
 
@@ -97,13 +100,10 @@ class ClassifierConfig(RowsTrainedConfig):
             return super().missing_files()
         if (found := StartConfig.missing_files(self)) or not self.data.paths:
             return found
-        rows = read_labelled(self.data.files(), self.data, numbers=self.task == "regression")
-        try:
-            for _ in BadRows(self.data.on_bad_data).leave_out(rows):
-                pass
-        except UserError as e:
-            return [(("data",), str(e))]
-        return []
+        stats = [(str(file), file.stat()) for file in self.data.files()]
+        times = tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
+        problem = _first_problem(self.data.model_dump_json(), self.task == "regression", times)
+        return [] if problem is None else [(("data",), problem)]
 
     def model_settings(self, meta: Mapping[str, Any]) -> dict[str, Any]:
         """The labels, and the token of the padding."""
@@ -120,6 +120,27 @@ class ClassifierConfig(RowsTrainedConfig):
             "problem_type": "single_label_classification",
             "pad_token_id": pad,
         }
+
+
+@lru_cache(maxsize=16)
+def _first_problem(data: str, numbers: bool, files: tuple[tuple[str, int, int], ...]) -> str | None:
+    """The first mistake in rows that is not skipped: a file is checked with many configurations.
+
+    Args:
+        data: `ClassifierDataConfig` as JSON.
+        numbers: as of `read_labelled`.
+        files: with their times and sizes; those beyond `CHECKED_BYTES` are not read.
+    """
+    settings = ClassifierDataConfig.model_validate_json(data)
+    sizes = itertools.accumulate(size for _, _, size in files)
+    checked = [Path(f) for (f, *_), size in zip(files, sizes, strict=True) if size <= CHECKED_BYTES]
+    rows = read_labelled(checked or [Path(files[0][0])], settings, numbers=numbers)
+    try:
+        for _ in BadRows(settings.on_bad_data).leave_out(rows):
+            pass
+    except UserError as e:
+        return str(e)
+    return None
 
 
 class Classifier(TaskTrainable[ClassifierConfig]):

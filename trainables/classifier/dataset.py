@@ -2,7 +2,7 @@
 
 <cache>/<key>/<split>.npy           token ids of all texts, one behind the other
 <cache>/<key>/<split>.types.npy     uint8, 1 for tokens of second texts; only of pairs
-<cache>/<key>/<split>.ends.npy      int64 [texts], where the tokens of each end
+<cache>/<key>/<split>.ends.npy      int64 [texts + 1], 0 and where the tokens of each end
 <cache>/<key>/<split>.targets.npy   [texts], numbers of the labels, int64, or numbers, float32
 <cache>/<key>/tokenizer.json, meta.json    as of `causal_lm`; labels in their order
 """
@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+from transformers import AutoConfig
 
 from search_spaces.errors import UserError
 from trainables.base import Split
@@ -38,6 +39,7 @@ from trainables.data.splits import assign_splits
 from trainables.data.text.config import key_settings
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import describe, load_pretrained, open_encoder, train_bpe, wrap_bpe
+from trainables.training.start_model import require_folder
 
 if TYPE_CHECKING:
     from trainables.classifier.config import ClassifierConfig
@@ -54,30 +56,26 @@ class LabelledTexts(Dataset):
 
     def targets(self, split: Split) -> Array:
         """Of each text."""
-        found: Array = np.load(self.folder / f"{split}.targets.npy")
-        return found
+        return self._array(f"{split}.targets")
 
     def texts(self, split: Split, rows: Rows, name: str = "") -> list[Array] | None:
         """Token ids of texts, or with `name` .types their types; None: they have none."""
-        file = self.folder / f"{split}{name}.npy"
-        if file not in self._arrays:
-            self._arrays[file] = np.load(file, mmap_mode="r") if file.exists() else None
-        values, ends = self._arrays[file], self._ends(split)
-        return None if values is None else [values[ends[i] : ends[i + 1]] for i in rows]
+        if name and not (self.folder / f"{split}{name}.npy").exists():
+            return None
+        values, ends = self._array(f"{split}{name}"), self._array(f"{split}.ends")
+        return [values[ends[i] : ends[i + 1]] for i in rows]
 
     def lengths(self, split: Split) -> Rows:
         """Tokens of each text, int64 [texts]."""
-        return np.diff(self._ends(split))
+        return np.diff(self._array(f"{split}.ends"))
 
-    def _ends(self, split: Split) -> Rows:
-        file = self.folder / f"{split}.ends.npy"
-        if file not in self._arrays:
-            self._arrays[file] = np.append(0, np.load(file))
-        found: Rows = self._arrays[file]
-        return found
+    def _array(self, name: str) -> Array:
+        if name not in self._arrays:
+            self._arrays[name] = np.load(self.folder / f"{name}.npy", mmap_mode="r")
+        return self._arrays[name]
 
     @cached_property
-    def _arrays(self) -> dict[Path, Any]:
+    def _arrays(self) -> dict[str, Array]:
         return {}
 
 
@@ -117,12 +115,11 @@ def _open_rows(data: ClassifierDataConfig, cache: Path) -> tuple[ClassifierDataC
 
 def _labels_of_model(config: ClassifierConfig) -> list[str] | None:
     """Labels that a pretrained model knows, in its order; None if they have no names."""
-    file = Path(config.model_name_or_path or "").expanduser() / "config.json"
-    if not config.model_name_or_path or not file.is_file():
+    if config.model_name_or_path is None:
         return None
-    known = {
-        int(n): str(label) for n, label in json.loads(file.read_text()).get("id2label", {}).items()
-    }
+    require_folder(config.model_name_or_path)
+    told = AutoConfig.from_pretrained(config.model_name_or_path, trust_remote_code=False)
+    known: dict[int, str] = told.id2label
     labels = [known[number] for number in sorted(known)]
     return None if all(label.startswith("LABEL_") for label in labels) else labels
 
@@ -196,7 +193,7 @@ def _write(
         types += [np.array(each, dtype=np.uint8) for each in found.get("token_type_ids", ())]
         cut += sum(bool(each.overflowing) for each in found.encodings)
     np.save(folder / f"{split}.npy", np.concatenate(ids))
-    np.save(folder / f"{split}.ends.npy", np.cumsum([len(each) for each in ids]))
+    np.save(folder / f"{split}.ends.npy", np.cumsum([0, *map(len, ids)]))
     if types and len(part[0].texts) > 1:
         np.save(folder / f"{split}.types.npy", np.concatenate(types))
     return cut

@@ -113,8 +113,7 @@ class ClassifierTask(LanguageTask):
         self._lengths = lengths
         self._targets: dict[Split, torch.Tensor] = {}
         if isinstance(self.dataset, LabelledTexts):
-            loaded = {split: self.dataset.targets(split) for split in Split}
-            self._targets = {split: torch.from_numpy(found) for split, found in loaded.items()}
+            self._targets = {s: torch.tensor(self.dataset.targets(s)) for s in Split}
         self._labels: list[str] = self.dataset.meta.get("labels") or []
         self._weights = self._class_weights()
 

@@ -236,9 +236,10 @@ def pretrained_model(
         ignore_mismatched_sizes=bool(settings),
         **(settings or {}),
     )
-    base = f"{model.base_model_prefix}."
-    may_miss = settings and (lambda n: ".pooler." in n or not n.startswith(base))
-    lost = sorted(n for n in found["missing_keys"] if not (may_miss and may_miss(n)))
+    lost = sorted(found["missing_keys"])
+    if settings:  # the last layers may be new
+        base = f"{model.base_model_prefix}."
+        lost = [n for n in lost if n.startswith(base) and ".pooler." not in n]
     if lost and kind != CausalLMConfig.model_class:
         raise UserError(f"{name}: has no weights of a {type(model).__name__}, such as {lost[0]}")
     loaded: nn.Module = model
