@@ -28,7 +28,7 @@ def resolve_reward_model(given: Any, folder: Path) -> Any:
 def reward_model_problem(path: str) -> str | None:
     """Why the model in a folder cannot give rewards, if so; None for a hub id."""
     folder = Path(path).expanduser()
-    if not path.startswith(("/", ".", "~")) and not folder.is_dir():
+    if not path.startswith(("/", ".", "~")) and path.count("/") < 2 and not folder.is_dir():
         return None
     if (missing := missing_of_model(folder)) is not None:
         return missing
