@@ -24,6 +24,7 @@ from trainables.user_code.ray_tune.trainables import TuneClass, TuneFunction
 from trainables.user_code.user_loop import TrainerFunction, UserFunction, UserLoop
 
 TRAINABLES: dict[str, str] = {
+    "classifier": "trainables.classifier.config:Classifier",
     "causal_lm": "trainables.causal_lm.trainable:CausalLM",
     "digits": "trainables.digits.config:Digits",
     "distill": "trainables.distill.config:Distill",

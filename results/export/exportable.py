@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     import torch
@@ -54,6 +54,7 @@ class Exportable:
             the prediction.
         class_names: of that dimension, if the classes have names.
         own_format: what writes the model in another way than torch, if it is none of torch.
+        predict: yields what it predicts for each row of a file, if it reads files itself.
     """
 
     module: torch.nn.Module
@@ -65,6 +66,7 @@ class Exportable:
     classes: bool = False
     class_names: tuple[str, ...] = ()
     own_format: OwnFormat | None = None
+    predict: Callable[[Path], Iterator[Mapping[str, Any]]] | None = None
 
 
 @dataclass(frozen=True)

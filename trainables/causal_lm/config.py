@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -34,6 +34,8 @@ class CausalLMConfig(ShapeConfig):
 
     task_class: ClassVar[str] = "trainables.causal_lm.task:TextTask"
     """Full name of the function that opens the data of a configuration."""
+    model_class: ClassVar[str] = "AutoModelForCausalLM"
+    """The class of `transformers` that makes and loads the model."""
     has_dropout: ClassVar[bool] = True
     """Whether the training steps use the dropout that the model's configuration has."""
 
@@ -190,6 +192,10 @@ class CausalLMConfig(ShapeConfig):
     def start(self) -> CausalLMConfig | None:
         """Hyperparameters of another model that it starts from; None: there is none."""
         return None
+
+    def model_settings(self, meta: Mapping[str, Any]) -> dict[str, Any]:
+        """What the configuration of the model's class has of `meta`, that of the data, beside."""
+        return {}
 
     @property
     def sizes(self) -> dict[str, int]:

@@ -121,6 +121,19 @@ def load_pretrained(name: str) -> Any:
     return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
+def pad_token(tokenizer: Any) -> int:
+    """The token of the padding of a `transformers` tokenizer; one without any gets that of its end.
+
+    Raises:
+        UserError: it has neither.
+    """
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token
+    if tokenizer.pad_token is None:
+        raise UserError(f"{tokenizer.name_or_path}: its tokenizer has no token for padding")
+    return int(tokenizer.pad_token_id)
+
+
 def open_encoder(config: TokenSettings) -> Encoder | None:
     """The encoder of a pretrained tokenizer; None: it is trained on the data."""
     return None if config.tokenizer_from is None else pretrained_encoder(config.tokenizer_from)
@@ -145,7 +158,11 @@ def pretrained_encoder(name: str) -> Encoder:
     Raises:
         UserError: it has no fast form, or no token that ends a text.
     """
-    tokenizer = load_pretrained(name)
+    return encoder_of(load_pretrained(name), name)
+
+
+def encoder_of(tokenizer: Any, name: str) -> Encoder:
+    """An encoder of a `transformers` tokenizer; `name` and errors as of `pretrained_encoder`."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         raise UserError(f"{name}: its tokenizer has no fast form")

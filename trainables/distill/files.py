@@ -21,7 +21,7 @@ def teacher_problems(folder: Path, sequence_length: int, student: Path | None) -
         sequence_length: tokens of a sequence.
         student: folder of a pretrained student, if there is one on this machine.
     """
-    if (missing := _missing(folder)) is not None:
+    if (missing := missing_of_model(folder)) is not None:
         yield missing
         return
     try:
@@ -44,7 +44,8 @@ def teacher_problems(folder: Path, sequence_length: int, student: Path | None) -
             yield f"{folder}: {problem}"
 
 
-def _missing(folder: Path) -> str | None:
+def missing_of_model(folder: Path) -> str | None:
+    """Why a folder is no model of transformers with its tokenizer, if so."""
     if not folder.is_dir():
         return f"no such folder: {folder} (from {Path.cwd()})"
     if (folder / ADAPTER_CONFIG).is_file():

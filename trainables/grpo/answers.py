@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import nn
 
 from results.storage.atomic import write_atomic
@@ -18,6 +19,7 @@ from trainables.base import Split
 from trainables.causal_lm.evaluation import EVAL_BATCH, spread
 from trainables.causal_lm.model.model import open_tokenizer
 from trainables.causal_lm.model.objective import masked_attention
+from trainables.classifier.scorer import RewardModel, open_reward_model
 from trainables.common.data_sampler import shares
 from trainables.common.text_ends import text_ends
 from trainables.data.conversations.dataset import Conversations
@@ -66,9 +68,21 @@ class Answers:
         texts = self._tokenizer.batch_decode(found.texts(), skip_special_tokens=True)
         every = (q for q in questions for _ in range(samples))
         given = [
-            Completion(q["question"], q["answer"], t) for q, t in zip(every, texts, strict=True)
+            Completion(q["question"], q["answer"], t, tuple(q.get("messages", ())), q.get("tools"))
+            for q, t in zip(every, texts, strict=True)
         ]
-        return rewards_of(given, self.config.rewards)
+        return rewards_of(given, self.config.rewards, self._models(found.ids.device))
+
+    def _models(self, device: torch.device) -> dict[str, RewardModel]:
+        """The reward models, which are loaded once."""
+        for name, reward in self.config.rewards.items():
+            if reward.path is not None and name not in self._loaded:
+                self._loaded[name] = open_reward_model(reward.path, self.config.dtype, device)
+        return self._loaded
+
+    @cached_property
+    def _loaded(self) -> dict[str, RewardModel]:
+        return {}
 
     def scores(
         self,
@@ -130,6 +144,11 @@ class Answers:
         """
         if split not in self._known:
             found = self.dataset.questions(split)
+            if any(r.path for r in self.config.rewards.values()) and "messages" not in found[0]:
+                raise UserError(
+                    f"{self.dataset.folder}: an earlier version prepared it, without what a reward"
+                    " model reads; remove it"
+                )
             room = self.config.sequence_length - self.config.max_new_tokens
             for question in found:
                 if len(question["prompt"]) > room:

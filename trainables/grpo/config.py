@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from search_spaces.errors import UserError
+from trainables.classifier.files import resolve_reward_model, reward_model_problem
 from trainables.config import Problem, path_in
 from trainables.data.conversations.config import GENERATED_HELP, AnswersConfig
 from trainables.data.conversations.forms import ANSWERS, AUTO
@@ -50,7 +51,8 @@ class GRPOConfig(TunedConfig):
         " value), words (the share of the answer's words that are there), format (a pattern),"
         " length, parses (as Python), tests (run in a process with limits), or"
         " path/to/script.py:function, which is called with the keywords question, answer and"
-        " completion. The sum is learned",
+        " completion; any other name with a path is a reward model (model: FOLDER). The sum is"
+        " learned",
     )
     solved_by: str | None = Field(
         None,
@@ -143,6 +145,9 @@ class GRPOConfig(TunedConfig):
                 loader.find(name)
             except UserError as e:
                 found.append((("rewards", name), str(e).removeprefix("trainable ")))
+        for name, path in ((name, r.path) for name, r in self.rewards.items() if r.path):
+            if problem := reward_model_problem(path):
+                found.append((("rewards", name), problem))
         return found
 
     @classmethod
@@ -150,7 +155,10 @@ class GRPOConfig(TunedConfig):
         """Resolve the paths of the data, the model and rewards."""
         fixed, rewards = super().resolve_paths(config, folder), config.get("rewards")
         if isinstance(rewards, dict):
-            fixed["rewards"] = {_resolved(str(n), folder): r for n, r in rewards.items()}
+            fixed["rewards"] = {
+                _resolved(str(n), folder): resolve_reward_model(r, folder)
+                for n, r in rewards.items()
+            }
         if isinstance(name := config.get("solved_by"), str):
             fixed["solved_by"] = _resolved(name, folder)
         return fixed

@@ -1,4 +1,4 @@
-"""Rewards of completions: functions by name, or of a user's script."""
+"""Rewards of completions: functions by name, or of a user's script, and reward models."""
 
 from __future__ import annotations
 
@@ -7,16 +7,20 @@ import math
 import operator
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from search_spaces.errors import UserError, suggest
+from trainables.data.conversations.rows import Conversation
 from trainables.grpo.sandbox import passes
 from trainables.user_code import loader
+
+if TYPE_CHECKING:
+    from trainables.classifier.scorer import RewardModel
 
 
 class RewardConfig(BaseModel):
@@ -30,18 +34,31 @@ class RewardConfig(BaseModel):
         description="regular expression. format: what is to be found in a completion; others:"
         " the first group of its first match is judged in place of the completion",
     )
+    path: str | None = Field(
+        None,
+        description="folder or hub id of a reward model (a checkpoint, a trial, a soup or an export"
+        " of trainable: classifier with task: reward), which scores the conversation with the"
+        " completion; the text alone in place of a mapping means this key",
+    )
     most: int = Field(200, gt=0, description="length: characters up to which the reward is 1")
     timeout_s: float = Field(2.0, gt=0, description="tests: seconds of one completion's run")
     memory_mib: int = Field(512, ge=64, description="tests: largest memory of a run, MiB")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _path_alone(cls, given: Any) -> Any:
+        return {"path": given} if isinstance(given, str) else given
+
 
 @dataclass(frozen=True)
 class Completion:
-    """A completion to judge, and the row that it answers."""
+    """A completion to judge, the row that it answers, and the messages before it."""
 
     question: str
     answer: str
     completion: str
+    messages: tuple[dict[str, Any], ...] = ()
+    tools: list[dict[str, Any]] | None = None
 
 
 def exact(sample: Completion, config: RewardConfig) -> float:
@@ -136,10 +153,12 @@ def problem_of(name: str, config: RewardConfig) -> str | None:
             )
     if name == "format" and config.pattern is None:
         return "needs a pattern, for example <answer>.*</answer>"
+    if config.path is not None:
+        return f"{name} takes no path; use another name" if name in REWARDS else None
     if name not in REWARDS and ":" not in name:
         return (
             f"unknown reward{suggest(name, REWARDS)} (one of {', '.join(REWARDS)}); your own"
-            " function is path/to/script.py:function"
+            " function is path/to/script.py:function, a reward model has a path"
         )
     return None
 
@@ -150,19 +169,29 @@ def short_name(name: str) -> str:
 
 
 def rewards_of(
-    samples: Sequence[Completion], rewards: dict[str, RewardConfig]
+    samples: Sequence[Completion],
+    rewards: dict[str, RewardConfig],
+    models: Mapping[str, RewardModel] | None = None,
 ) -> dict[str, list[float]]:
     """Each reward of each sample, without its weight.
 
     A user's function is called with the keywords question, answer and completion (texts).
 
+    Args:
+        samples: the completions.
+        rewards: by name.
+        models: of the rewards that have a path.
+
     Raises:
         UserError: a user's function is not there, or returns no finite number.
     """
-    return {name: _each(name, config, samples) for name, config in rewards.items()}
+    known = models or {}
+    return {n: _each(n, config, samples, known.get(n)) for n, config in rewards.items()}
 
 
-def _each(name: str, config: RewardConfig, samples: Sequence[Completion]) -> list[float]:
+def _each(
+    name: str, config: RewardConfig, samples: Sequence[Completion], model: RewardModel | None
+) -> list[float]:
     if name != "format" and config.pattern is not None:
         samples = [_cut(sample, config.pattern) for sample in samples]
     if name == "tests":
@@ -170,14 +199,24 @@ def _each(name: str, config: RewardConfig, samples: Sequence[Completion]) -> lis
             return list(pool.map(lambda sample: tests(sample, config), samples))
     if name in REWARDS:
         return [REWARDS[name](sample, config) for sample in samples]
+    if model is not None:
+        return model.scores([_conversation(sample) for sample in samples])
     judge = loader.load(name)
-    return [_checked(name, judge(**vars(sample))) for sample in samples]
+    texts = (
+        {key: getattr(s, key) for key in ("question", "answer", "completion")} for s in samples
+    )
+    return [_checked(name, judge(**each)) for each in texts]
+
+
+def _conversation(sample: Completion) -> Conversation:
+    said = {"role": "assistant", "content": sample.completion}
+    return Conversation("a completion", (*sample.messages, said), "", sample.tools)
 
 
 def _cut(sample: Completion, pattern: str) -> Completion:
     found = re.search(pattern, sample.completion, re.DOTALL)
     text = (found.group(1) or "") if found else ""
-    return Completion(sample.question, sample.answer, text)
+    return replace(sample, completion=text)
 
 
 def _checked(name: str, value: Any) -> float:

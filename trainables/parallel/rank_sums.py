@@ -40,6 +40,16 @@ class RankSums:
         counts = self.mesh.is_metric_rank
         return self.sum_all({k: v if counts else 0.0 for k, v in values.items()})
 
+    def add_up(self, values: torch.Tensor) -> torch.Tensor:
+        """As `sum`, of each value of a float64 tensor, on the CPU."""
+        if self.world_size == 1:
+            return values
+        import torch.distributed as dist
+
+        total = (values * self.mesh.is_metric_rank).to(self.device)
+        dist.all_reduce(total)
+        return total.cpu()
+
     def from_rank_zero(self, value: T) -> T:
         """The value of rank 0, on every rank."""
         if self.world_size == 1:

@@ -154,7 +154,7 @@ class TrainingRun:
             move_average(self.averaged, self.model, decay)
         self._items += task.num_items(batch)
 
-    def _backward(self, rows: Rows, targets: int) -> torch.Tensor:
+    def _backward(self, rows: Rows, targets: float) -> torch.Tensor:
         """Add the gradients of this rank's rows; returns their part of the loss, detached."""
         task, ranks = self.task, self.worker.mesh.dp_size
 

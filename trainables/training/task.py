@@ -94,7 +94,7 @@ class Task(ABC):
         found: int | None = self.config.micro_batch_size
         return found
 
-    def num_targets(self, rows: Rows) -> int:
+    def num_targets(self, rows: Rows) -> float:
         """Over how many the loss of these samples is a mean."""
         return len(rows)
 

@@ -26,8 +26,11 @@ class HuggingFace(Format):
 
     def load_line(self, folder: Path) -> str:
         """Uses a class of `transformers`, or the model code in the folder; see the base class."""
-        own = json.loads((folder / "config.json").read_text()).get("auto_map", {})
-        auto = next((name for name in own if name.startswith("AutoModel")), "AutoModelForCausalLM")
+        config = json.loads((folder / "config.json").read_text())
+        own, made = config.get("auto_map", {}), (config.get("architectures") or [""])[0]
+        kind = made.partition("For")[2]
+        known = f"AutoModelFor{kind if kind.endswith('Classification') else 'CausalLM'}"
+        auto = next((name for name in own if name.startswith("AutoModel")), known)
         return f'{auto}.from_pretrained("{{folder}}"{", trust_remote_code=True" if own else ""})'
 
 

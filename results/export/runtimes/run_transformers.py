@@ -17,8 +17,8 @@ folder, inputs, outputs = sys.argv[1:]
 gguf = {"gguf_file": "model.gguf"} if Path(folder, "model.gguf").exists() else {}
 config = {} if gguf else json.loads(Path(folder, "config.json").read_text())
 own = config.get("auto_map", {})
-images = any(name.endswith("ForImageClassification") for name in config.get("architectures") or ())
-known = "AutoModelForImageClassification" if images else "AutoModelForCausalLM"
+made = (config.get("architectures") or [""])[0].partition("For")[2]
+known = f"AutoModelFor{made}" if made.endswith("Classification") else "AutoModelForCausalLM"
 auto = next((name for name in own if name.startswith("AutoModel")), known)
 model = getattr(transformers, auto).from_pretrained(
     folder, dtype=torch.float32, trust_remote_code=bool(own), **gguf

@@ -9,14 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    GenerationConfig,
-    LlamaConfig,
-    MixtralConfig,
-)
+from transformers import AutoConfig, GenerationConfig, LlamaConfig, MixtralConfig
 
 from results.checkpoints.shards import is_sharded
 from results.export.quiet import quiet_transformers
@@ -34,7 +29,7 @@ from trainables.causal_lm.parametrization import scale_initial_values
 from trainables.causal_lm.quantized import quantize_base, round_base
 from trainables.common.text_ends import declare_ends
 from trainables.data.text.dataset import Dataset
-from trainables.data.tokenizer import load_pretrained, wrap_bpe
+from trainables.data.tokenizer import load_pretrained, pad_token, wrap_bpe
 from trainables.parallel.sharded_state import load_weights
 from trainables.runtime.memory import KEPT
 from trainables.training.checkpoint import read_lineage, weights_digest
@@ -51,13 +46,16 @@ KEPT_BYTES = 2**29
 
 def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
     """The model at step 0, float32: pretrained, or random from `init_seed` alone."""
-    with quiet_transformers():
-        if config.model_name_or_path is not None:
-            return pretrained_model(config.model_name_or_path)
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(config.init_seed)
-            auto: Any = AutoModelForCausalLM
-            model: nn.Module = auto.from_config(architecture(config, dataset.meta))
+    name, kind = config.model_name_or_path, config.model_class
+    if name is not None and kind == CausalLMConfig.model_class:
+        with quiet_transformers():  # draws numbers of the trial, as it always has
+            return pretrained_model(name)
+    with quiet_transformers(), torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(config.init_seed)
+        if name is not None:
+            return pretrained_model(name, kind, config.model_settings(dataset.meta))
+        auto: Any = getattr(transformers, kind)
+        model: nn.Module = auto.from_config(architecture(config, dataset.meta))
     scale_initial_values(model, config)
     return model
 
@@ -71,7 +69,7 @@ def first_model(config: CausalLMConfig, dataset: Dataset) -> tuple[nn.Module, st
     if config.model_name_or_path is None:
         shape = architecture(config, dataset.meta).to_json_string(use_diff=False)
         scale = config.parametrization, config.base_hidden_size, config.base_num_layers
-        key = shape, config.init_seed, *scale
+        key = config.model_class, shape, config.init_seed, *scale
     if key is None or key != KEPT.key:
         KEPT.keep(None, None, 0)  # frees it before the next one is made
         model = new_model(config, dataset)
@@ -114,10 +112,10 @@ def load_model(
     with quiet_transformers():
         shape = architecture(config, dataset.meta, _saved_heads(weights))
         if is_sharded(weights):
-            return _from_shards(shape, weights)
+            return _from_shards(config.model_class, shape, weights)
         alone = not (weights / "generation_config.json").exists()
         generation = GenerationConfig.from_model_config(shape) if alone else None
-        auto: Any = AutoModelForCausalLM
+        auto: Any = getattr(transformers, config.model_class)
         model, found = auto.from_pretrained(
             weights,
             config=shape,
@@ -148,8 +146,8 @@ def as_first(model: nn.Module, config: CausalLMConfig, *, rounded: bool = False)
     return model
 
 
-def _from_shards(architecture: Any, weights: Path) -> nn.Module:
-    auto: Any = AutoModelForCausalLM
+def _from_shards(kind: str, architecture: Any, weights: Path) -> nn.Module:
+    auto: Any = getattr(transformers, kind)
     with torch.random.fork_rng(devices=[]):  # of initial weights, which are replaced
         model: nn.Module = auto.from_config(architecture, dtype=torch.float32)
     load_weights(model, weights)
@@ -202,7 +200,8 @@ def save_description(
 
 def _declare_ends(model: nn.Module, config: CausalLMConfig, dataset: Dataset) -> None:
     """A model that learned conversations ends its answers as their template does."""
-    if dataset.meta.get("chat_template"):
+    hf: Any = model
+    if hf.can_generate() and dataset.meta.get("chat_template"):
         declare_ends(model, open_tokenizer(config, dataset))
 
 
@@ -219,6 +218,8 @@ def open_tokenizer(config: CausalLMConfig, dataset: Dataset) -> Any:
         tokenizer = load_pretrained(config.tokenizer_from)
     if template := dataset.meta.get("chat_template"):
         tokenizer.chat_template = template
+    if config.model_class != CausalLMConfig.model_class:
+        pad_token(tokenizer)
     return tokenizer
 
 
@@ -239,11 +240,12 @@ def architecture(
         saved_heads: attention heads of a checkpoint, unless `config` gives their number.
     """
     if config.model_name_or_path is not None:
-        require_folder(config.model_name_or_path)
-        return AutoConfig.from_pretrained(config.model_name_or_path, trust_remote_code=False)
+        name, settings = config.model_name_or_path, config.model_settings(meta)
+        require_folder(name)
+        return AutoConfig.from_pretrained(name, trust_remote_code=False, **settings)
     heads = config.num_heads or saved_heads or config.heads
     kind: Any = LlamaConfig if config.experts is None else MixtralConfig
-    return kind(
+    settings = dict(
         vocab_size=meta["vocab_size"],
         hidden_size=config.hidden_size,
         intermediate_size=config.mlp_size,
@@ -258,20 +260,38 @@ def architecture(
         pad_token_id=None,
         **(config.experts.shape() if config.experts is not None else {}),
     )
+    return kind(**settings | config.model_settings(meta))
 
 
-def pretrained_model(name: str) -> nn.Module:
+def pretrained_model(
+    name: str, kind: str = CausalLMConfig.model_class, settings: Mapping[str, Any] | None = None
+) -> nn.Module:
     """The float32 model of a folder or hub id; its own code is not run.
 
+    Args:
+        name: folder or hub id.
+        kind: the class of `transformers` that loads it.
+        settings: in place of those of its configuration; a last layer that they change is new.
+
     Raises:
-        UserError: the folder is gone.
+        UserError: the folder is gone, or its weights are of another model.
     """
     require_folder(name)
-    auto: Any = AutoModelForCausalLM
-    model: nn.Module = auto.from_pretrained(
+    auto: Any = getattr(transformers, kind)
+    model, found = auto.from_pretrained(
         name,
         dtype=torch.float32,
         trust_remote_code=False,
         weights_only=True,  # a pickle may hold tensors only
+        output_loading_info=True,
+        ignore_mismatched_sizes=bool(settings),
+        **(settings or {}),
     )
-    return model
+    lost = sorted(found["missing_keys"])
+    if settings:  # the last layers may be new
+        base = f"{model.base_model_prefix}."
+        lost = [n for n in lost if n.startswith(base) and ".pooler." not in n]
+    if lost and kind != CausalLMConfig.model_class:
+        raise UserError(f"{name}: has no weights of a {type(model).__name__}, such as {lost[0]}")
+    loaded: nn.Module = model
+    return loaded

@@ -320,6 +320,8 @@ def _with_questions(
     for talk, tokens in rows:
         if wanted:
             asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
+            last = max(i for i, m in enumerate(talk.messages) if m["role"] == "assistant")
             line = {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}
+            line |= {"messages": talk.messages[:last], "tools": talk.tools}
             lines.write(json.dumps(line) + "\n")
         yield tokens

@@ -25,8 +25,8 @@ def predict(
         Path,
         typer.Option(
             "--input",
-            help="Rows: .npy, .csv (numbers, no header) or .json; for xgboost and lightgbm a table "
-            "with the columns of the training, .parquet or .csv.",
+            help="Rows: .npy, .csv (numbers, no header) or .json; texts: files as of its data; for "
+            "xgboost and lightgbm a table with the columns of the training, .parquet or .csv.",
         ),
     ],
     trial: Trial = None,
@@ -49,6 +49,10 @@ def predict(
         model = trainable.exportable(picked.config, source, cache)
     except NotImplementedError as e:
         raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
+    if model.predict is not None:
+        for line in model.predict(data):
+            echo(json.dumps(line, ensure_ascii=False))
+        return
     if trainable.offers("read_rows"):
         rows = trainable.read_rows(picked.config, source, data)
     else:

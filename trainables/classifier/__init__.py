@@ -1,0 +1,1 @@
+"""Classifiers of texts, regressions, and reward models of preferred answers."""
