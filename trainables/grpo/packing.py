@@ -22,7 +22,7 @@ Unit = tuple[list[int], dict[int, list[int]]]
 
 
 @dataclass(frozen=True)
-class Packing:
+class AnswerPacking:
     """How answers share rows.
 
     Attributes:

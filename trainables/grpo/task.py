@@ -17,15 +17,14 @@ from trainables.causal_lm.lora import without_adapter
 from trainables.causal_lm.model.compilation import may_compile
 from trainables.causal_lm.model.model import as_first, new_model
 from trainables.causal_lm.model.objective import shard_or_move
-from trainables.causal_lm.model.packing import Packing as DocumentPacking
-from trainables.causal_lm.model.packing import packing_of
+from trainables.causal_lm.model.packing import Packing, packing_of
 from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.grpo.answers import METRICS, Answers, Question
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import PolicyLoss, advantages, token_log_probs, token_weights
-from trainables.grpo.packing import PASS, ROW, Packing
+from trainables.grpo.packing import PASS, ROW, AnswerPacking
 from trainables.grpo.rewards import short_name
 from trainables.grpo.rollout import Completions, noise
 from trainables.parallel.fsdp import device_of, free_gathered, gathered
@@ -130,16 +129,16 @@ class GRPOTask(LanguageTask):
             passes.append((*inputs, numbers, self._by_reference(model, inputs, worker.mesh)))
         return passes
 
-    def _packing(self, model: nn.Module, questions: int, device: torch.device) -> Packing:
+    def _packing(self, model: nn.Module, questions: int, device: torch.device) -> AnswerPacking:
         config = self.config
         group = config.sequence_length + (config.group_size - 1) * config.max_new_tokens
         most = min(group, max(config.sequence_length, ROW))
-        shared = packing_of(model, most) is DocumentPacking.MASK
+        shared = packing_of(model, most) is Packing.MASK
         if not shared:
             most, group = config.sequence_length, config.group_size * config.sequence_length
         questions = min(questions, config.micro_batch_size or questions)
         rows = max(1, min(PASS // most, questions * -(-group // most)))
-        return Packing(most, shared, may_compile(config, device), rows)
+        return AnswerPacking(most, shared, may_compile(config, device), rows)
 
     @torch.no_grad()
     def _by_reference(

@@ -30,7 +30,7 @@ AutoConfig.register(SmallResNetConfig.model_type, SmallResNetConfig, exist_ok=Tr
 AutoModelForImageClassification.register(SmallResNetConfig, SmallResNet, exist_ok=True)
 
 
-class Classifier(nn.Module):
+class ImageNetwork(nn.Module):
     """A `transformers` model with one input and one output, and the pixels that it expects.
 
     Attributes:
@@ -109,7 +109,7 @@ class Classifier(nn.Module):
         (folder / PROCESSOR).write_text(json.dumps(processor, indent=1))
 
 
-def new_classifier(config: ImageClassifierConfig, images: Images) -> Classifier:
+def new_classifier(config: ImageClassifierConfig, images: Images) -> ImageNetwork:
     """The model at step 0, float32: pretrained, or random from `init_seed` alone.
 
     A pretrained model for other classes gets a new last layer.
@@ -129,10 +129,10 @@ def new_classifier(config: ImageClassifierConfig, images: Images) -> Classifier:
                 trust_remote_code=False,
                 weights_only=True,  # a pickle may hold tensors only
             )
-    return Classifier(model, *_moments(config, images), images.meta["shape"])
+    return ImageNetwork(model, *_moments(config, images), images.meta["shape"])
 
 
-def load_classifier(config: ImageClassifierConfig, images: Images, weights: Path) -> Classifier:
+def load_classifier(config: ImageClassifierConfig, images: Images, weights: Path) -> ImageNetwork:
     """The model of a configuration, with the weights of a folder that holds `model.safetensors`.
 
     Raises:
@@ -143,7 +143,7 @@ def load_classifier(config: ImageClassifierConfig, images: Images, weights: Path
         with torch.random.fork_rng(devices=[]):  # of initial weights, which are replaced
             empty = auto.from_config(_architecture(config, images))
         load_weights(empty, weights)
-        return Classifier(empty, *_moments(config, images), images.meta["shape"])
+        return ImageNetwork(empty, *_moments(config, images), images.meta["shape"])
     with quiet_transformers():
         model, found = auto.from_pretrained(
             weights,
@@ -157,7 +157,7 @@ def load_classifier(config: ImageClassifierConfig, images: Images, weights: Path
     names = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
     if wrong := {name: found[name] for name in names if found.get(name)}:
         raise UserError(f"{weights}: its weights are of another model ({wrong})")
-    return Classifier(model, *_moments(config, images), images.meta["shape"])
+    return ImageNetwork(model, *_moments(config, images), images.meta["shape"])
 
 
 def _architecture(config: ImageClassifierConfig, images: Images) -> Any:

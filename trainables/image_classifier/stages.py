@@ -9,7 +9,7 @@ from torch import nn
 
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.loss import image_losses
-from trainables.image_classifier.model import Classifier
+from trainables.image_classifier.model import ImageNetwork
 from trainables.parallel.fsdp import shard_weights
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.pipeline import Activations, Pipeline, RemoteLayer, layers_of_stages
@@ -63,7 +63,7 @@ class BlockStage(nn.Module):
         return losses.sum().reshape(1)
 
 
-def make_pipeline(classifier: Classifier, config: ImageClassifierConfig, mesh: Mesh) -> None:
+def make_pipeline(classifier: ImageNetwork, config: ImageClassifierConfig, mesh: Mesh) -> None:
     """Keep this rank's stages of a ResNet, in place; every rank has the whole model before."""
     resnet: Any = classifier.model
     layout, count = mesh.layout, len(resnet.blocks)

@@ -21,7 +21,7 @@ from trainables.data.images.dataset import Images, prepare
 from trainables.image_classifier.augment import Draws, augment, blank, draw, mixup_indices
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.loss import image_losses, logits
-from trainables.image_classifier.model import WEIGHTS, Classifier, load_classifier, new_classifier
+from trainables.image_classifier.model import WEIGHTS, ImageNetwork, load_classifier, new_classifier
 from trainables.image_classifier.modeling_resnet import SmallResNet, SmallResNetConfig
 from trainables.image_classifier.stages import make_pipeline
 from trainables.parallel.fsdp import blocks_of, free_gathered, shard
@@ -76,7 +76,7 @@ class ImageTask(Task):
         """Augment and mix this rank's images, which `batch` numbers from 0."""
         config, seed, count = self.config, worker.seed, len(rows)
         first = worker.mesh.dp_rank * count
-        share, classifier = slice(first, first + count), cast(Classifier, model)
+        share, classifier = slice(first, first + count), cast(ImageNetwork, model)
         draws = draw(config, seed, number, share)
         with worker.times.of("data"):
             pixels, labels = self._augmented(rows, draws, classifier, worker.device)
@@ -89,7 +89,7 @@ class ImageTask(Task):
         return (np.arange(count),)
 
     def _augmented(
-        self, rows: Rows, draws: Draws, classifier: Classifier, device: torch.device
+        self, rows: Rows, draws: Draws, classifier: ImageNetwork, device: torch.device
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Augmented and normalised images of the train split with their labels, on the device."""
         images, labels = torch.from_numpy(self._pixels[rows]), self._labels[rows]
@@ -118,21 +118,21 @@ class ImageTask(Task):
             more |= {"others": others, "keep": pixels.new_full((len(labels),), self._keep)}
         return pixels, more
 
-    def new_model(self) -> Classifier:
+    def new_model(self) -> ImageNetwork:
         """Pretrained, or random from `init_seed` alone."""
         return new_classifier(self.config, self.images)
 
-    def load_model(self, weights: Path) -> Classifier:
+    def load_model(self, weights: Path) -> ImageNetwork:
         """The model of a folder."""
         return load_classifier(self.config, self.images, weights)
 
     def network(self, model: nn.Module) -> nn.Module:
         """The `transformers` model."""
-        return cast(Classifier, model).model
+        return cast(ImageNetwork, model).model
 
     def place(self, model: nn.Module, worker: Worker) -> nn.Module:
         """The model, or this rank's part, on its device in the fastest memory format."""
-        classifier, mesh = cast(Classifier, model), worker.mesh
+        classifier, mesh = cast(ImageNetwork, model), worker.mesh
         if mesh.layout.pp > 1:
             make_pipeline(classifier, self.config, mesh)
         elif mesh.is_sharded:
@@ -199,11 +199,11 @@ class ImageTask(Task):
         self, model: nn.Module, folder: Path, weights: dict[str, torch.Tensor] | None = None
     ) -> None:
         """Write weights, configuration, and the mean and deviation of pixels."""
-        cast(Classifier, model).save(folder, weights)
+        cast(ImageNetwork, model).save(folder, weights)
 
     def save_description(self, model: nn.Module, folder: Path) -> None:
         """Write what `save` does, without the weights."""
-        cast(Classifier, model).save_description(folder)
+        cast(ImageNetwork, model).save_description(folder)
 
     def recalibrate(self, model: nn.Module, weights: Path) -> None:
         """Recompute BatchNorm's statistics over the train split, without augmentation."""
@@ -242,6 +242,6 @@ class ImageTask(Task):
 def _on(model: nn.Module, images: Any) -> torch.Tensor:
     """Normalised pixels of uint8 images, on the model's device."""
     device = next(model.parameters()).device
-    return cast(Classifier, model).normalised(
+    return cast(ImageNetwork, model).normalised(
         torch.from_numpy(images).to(device, non_blocking=True)
     )

@@ -18,7 +18,7 @@ from trainables.base import Split
 from trainables.data.tables.config import Task
 from trainables.data.tables.files import Array
 from trainables.data.tables.schema import Schema
-from trainables.data.tables.table import Table, prepare
+from trainables.data.tables.table import DataTable, prepare
 from trainables.job import Answer
 from trainables.tabular.config import EVAL_METRICS, TabularConfig
 
@@ -36,14 +36,14 @@ class Start(Generic[T]):
     """What a training begins with: to go on, the folder of a checkpoint and its rounds."""
 
     config: T
-    table: Table
+    table: DataTable
     worker: Worker
     saved: Path | None
     rounds: int
 
 
 @dataclass
-class Progress:
+class BoostingProgress:
     """Rounds done, and the best of them by the metric of early stopping with its metrics.
 
     The sizes are those of the model then: LightGBM adds no trees in a round without a split.
@@ -57,7 +57,7 @@ class Progress:
     best_size: int = 0
 
     @classmethod
-    def load(cls, folder: Path) -> Progress:
+    def load(cls, folder: Path) -> BoostingProgress:
         """That of a checkpoint."""
         return cls(**json.loads((folder / PROGRESS).read_text()))
 
@@ -135,13 +135,13 @@ class Model(ABC):
 
 
 @dataclass
-class Run:
+class BoostingRun:
     """A trial in training: its library's part, and how far it is."""
 
     config: TabularConfig
-    table: Table
+    table: DataTable
     boosting: Boosting
-    progress: Progress
+    progress: BoostingProgress
     _best: Array | None = field(default=None, init=False)
 
     def save(self, folder: Path) -> None:
@@ -190,7 +190,7 @@ class Run:
         return self.table.rows(Split.SELECTION)
 
 
-def begin(make: Callable[[Start[T]], Boosting], config: T, worker: Worker) -> Run:
+def begin(make: Callable[[Start[T]], Boosting], config: T, worker: Worker) -> BoostingRun:
     """A trial at its first round, or after those of its newest checkpoint.
 
     Raises:
@@ -202,11 +202,11 @@ def begin(make: Callable[[Start[T]], Boosting], config: T, worker: Worker) -> Ru
         raise UserError(f"params: {bad[0]}")
     worker.log_dataset(table.content)
     found = worker.resume()
-    progress = Progress.load(found.folder) if found else Progress()
+    progress = BoostingProgress.load(found.folder) if found else BoostingProgress()
     saved = found.folder if found else None
     boosting = make(Start(config, table, worker, saved, progress.round))
     worker.loaded()
-    return Run(config, table, boosting, progress)
+    return BoostingRun(config, table, boosting, progress)
 
 
 def by_class(found: Array, task: Task) -> Array:

@@ -53,9 +53,9 @@ class Tabular(Trainable[T]):
 
     def model(self, config: T, folder: Path) -> Model:
         """The model of a checkpoint: all rounds, or up to the best one with early stopping."""
-        from trainables.tabular.boosting import Progress
+        from trainables.tabular.boosting import BoostingProgress
 
-        done = Progress.load(folder)
+        done = BoostingProgress.load(folder)
         return self.load(folder, done.best_size if config.early_stopping_rounds else done.size)
 
     def evaluate(self, config: T, weights: Path, split: Split, cache: Path) -> dict[str, float]:

@@ -13,7 +13,7 @@ from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.packing import packing_of
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import PolicyLoss, advantages, policy_loss, token_weights
-from trainables.grpo.packing import Packing
+from trainables.grpo.packing import AnswerPacking
 from trainables.training.task import open_task
 
 LENGTHS = [3, 1, 4, 2]
@@ -63,7 +63,7 @@ PROMPTS = [[3, 1, 4, 1, 5], [9, 2], [6, 5, 3, 5, 8, 9, 7]]
 SIZES = [4, 1, 9, 6, 1, 1, 2, 8, 3]
 
 
-def packed(model: Any, config: GRPOConfig, packing: Packing) -> list[Any]:
+def packed(model: Any, config: GRPOConfig, packing: AnswerPacking) -> list[Any]:
     """The inputs of `PolicyLoss` for answers of `SIZES` to `PROMPTS`."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(0, 270, (len(SIZES), max(SIZES)), generator=generator)
@@ -103,15 +103,15 @@ def direct_loss(model: Any) -> torch.Tensor:
 @pytest.mark.parametrize(
     ("packing", "passes", "fast"),
     [
-        (Packing(64, True, False, 64), 1, False),  # all in one pass
-        (Packing(64, True, False, 64), 1, True),  # without logits in memory
-        (Packing(16, True, True, 2), 2, True),  # groups are split over rows of one shape
-        (Packing(16, True, False, 1), 5, False),
-        (Packing(16, False, True, 4), 3, False),  # each answer after its question
+        (AnswerPacking(64, True, False, 64), 1, False),  # all in one pass
+        (AnswerPacking(64, True, False, 64), 1, True),  # without logits in memory
+        (AnswerPacking(16, True, True, 2), 2, True),  # groups are split over rows of one shape
+        (AnswerPacking(16, True, False, 1), 5, False),
+        (AnswerPacking(16, False, True, 4), 3, False),  # each answer after its question
     ],
 )
 def test_loss_and_gradient_of_a_model_are_those_of_a_direct_computation(
-    cache: Path, packing: Packing, passes: int, fast: bool
+    cache: Path, packing: AnswerPacking, passes: int, fast: bool
 ) -> None:
     config = GRPOConfig.model_validate(
         {**EXAMPLES["grpo"].config, "temperature": 0.7, "beta": 0.1, "epsilon_high": 0.3}

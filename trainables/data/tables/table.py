@@ -51,7 +51,7 @@ SHARE = 0.1
 
 
 @dataclass(frozen=True)
-class Table:
+class DataTable:
     """A folder of the cache."""
 
     folder: Path
@@ -73,7 +73,7 @@ class Table:
         return x, y, np.load(weights, mmap_mode="r") if weights.exists() else None
 
 
-def prepare(data: TableConfig, cache: Path, alive: Callable[[], None] = lambda: None) -> Table:
+def prepare(data: TableConfig, cache: Path, alive: Callable[[], None] = lambda: None) -> DataTable:
     """The table of a configuration, read once in a folder that trials share.
 
     Args:
@@ -92,7 +92,7 @@ def prepare(data: TableConfig, cache: Path, alive: Callable[[], None] = lambda: 
     folder = publish_settings(
         cache, settings, lambda target: _build(data, target), prefix="table-", alive=alive
     )
-    return Table(folder)
+    return DataTable(folder)
 
 
 def read_rows(file: Path, schema: Schema, data: TableConfig) -> Array:

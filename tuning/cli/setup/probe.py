@@ -51,7 +51,14 @@ def probe(
     """
     if coordinates:
         _check_coordinates(file, set_, json_, storage)
-        return
+    else:
+        _probe_layouts(file, set_, steps, timeout, json_, storage)
+
+
+def _probe_layouts(
+    file: Path, set_: list[str], steps: int, timeout: float, json_: bool, storage: str | None
+) -> None:
+    """Print and record what the layouts that fit need."""
     from results.sweep_folder.folder import resolve_storage
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight.checks import preflight

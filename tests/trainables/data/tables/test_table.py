@@ -15,7 +15,7 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.data.tables.config import TableConfig
 from trainables.data.tables.files import problems
-from trainables.data.tables.table import Table, prepare, read_rows
+from trainables.data.tables.table import DataTable, prepare, read_rows
 
 
 def people(rows: int = 300) -> dict[str, list[Any]]:
@@ -30,7 +30,7 @@ def people(rows: int = 300) -> dict[str, list[Any]]:
     }
 
 
-def table(folder: Path, columns: dict[str, list[Any]], **data: Any) -> Table:
+def table(folder: Path, columns: dict[str, list[Any]], **data: Any) -> DataTable:
     folder.mkdir(exist_ok=True)
     parquet.write_table(pa.table(columns), folder / "rows.parquet")
     config = {"path": str(folder / "rows.parquet"), "target": "price", **data}
