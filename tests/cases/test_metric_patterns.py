@@ -101,6 +101,6 @@ def test_pattern_that_is_found_in_longer_names_is_noted(pattern: str, noted: str
         "scheduler": {"name": "none"},
         "budget": {"trials": 1},
     }
-    (note,) = file_notes(check_sweep(data, Source("s.yaml", {}))) or [""]
+    (note,) = file_notes(check_sweep(data, Source("s.yaml", {})), files=False) or [""]
     assert noted in note
     assert bool(note) == bool(noted)

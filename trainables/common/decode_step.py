@@ -12,6 +12,8 @@ from torch.distributed.tensor import DTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.cache_utils import Cache, DynamicLayer, DynamicSlidingWindowLayer
 
+from trainables.parallel.context import attention_name
+
 SLOTS = 64
 """On a GPU, keys and values of so many tokens are read, then of twice as many, and so on."""
 MOST_STEPS = 4
@@ -43,10 +45,9 @@ def step_of(model: nn.Module, before: Any, texts: int, slots: int) -> DecodeStep
     memory = torch.cuda.get_device_properties(weights[0].device).total_memory
     if held * texts * slots > memory * LARGEST_SHARE:
         return None
-    hf: Any = model
     places = [weight.data_ptr() for weight in weights]
     steps = _KEPT.setdefault(model, {})
-    key = (*places, texts, slots, _dtype(weights[0]), hf.config._attn_implementation)
+    key = (*places, texts, slots, _dtype(weights[0]), attention_name(model))
     if key not in steps:
         while len(steps) == MOST_STEPS:
             del steps[next(iter(steps))]

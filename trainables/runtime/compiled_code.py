@@ -15,6 +15,8 @@ import torch
 
 FOLDER = "TORCHINDUCTOR_CACHE_DIR"
 """Variable of torch: where it keeps code on disk."""
+_OF_TORCH = "torchinductor_"
+"""Begin of the name of torch's own folder, which it writes into the variable."""
 KEPT_S = 30 * 86400
 """How long it stays there after its last use."""
 
@@ -56,9 +58,7 @@ def _drop() -> None:
 
 def _use_own_folder() -> None:
     """Let torch keep code where no other user can put any; its own folder has a name to guess."""
-    from torch._inductor.runtime.cache_dir_utils import default_cache_dir
-
-    if os.environ.get(FOLDER, default_cache_dir()) == default_cache_dir():
+    if Path(os.environ.get(FOLDER, _OF_TORCH)).name.startswith(_OF_TORCH):
         with suppress(OSError, RuntimeError):  # no home, or one that is not ours
             os.environ[FOLDER] = str(_own_folder())
 

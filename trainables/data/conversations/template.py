@@ -55,7 +55,7 @@ class Template:
                 error = e
                 continue
             if all(calls_in(message, text) for message in form):
-                template._require_contents(text)
+                template.require_contents(text)
                 return template
         raise error
 
@@ -76,7 +76,7 @@ class Template:
         """The conversation as text."""
         return self.render(self.messages)
 
-    def _require_contents(self, text: str) -> None:
+    def require_contents(self, text: str) -> None:
         """Raise an error if the text leaves out what is said to the model."""
         for i, message in enumerate(self.messages):
             said = (message["content"] or "").strip()
