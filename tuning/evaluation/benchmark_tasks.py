@@ -16,6 +16,7 @@ from results.export.quiet import quiet_transformers
 from results.paths import SweepPaths
 from results.records.evaluations import Evaluation, TaskScore, write_evaluation
 from search_spaces.errors import UserError, suggest
+from search_spaces.pipeline.stages import EvaluateStage
 from tuning.evaluation.load_model import SelectedModel
 
 _LOGGERS = ("lm_eval", "huggingface_hub", "datasets")
@@ -43,6 +44,11 @@ class TaskOptions:
     chat: bool = False
     batch_size: int = 8
     folder: Path = Path()
+
+
+def task_options(stage: EvaluateStage, folder: Path) -> TaskOptions:
+    """The tasks of a pipeline's stage; `folder` is that of its relative paths."""
+    return TaskOptions(stage.tasks, stage.limit, stage.few_shot, stage.chat, folder=folder)
 
 
 def find_tasks(options: TaskOptions) -> tuple[Any, list[str]]:
