@@ -58,6 +58,8 @@ class SweepPaths:
     """`confirmation.json`: new measurements of the best trials."""
     exports = below("results/exports")
     """Folder of the exported models."""
+    evaluations = below("results/evaluations")
+    """Folder of the scores of models on tasks of a benchmark."""
     ray_messages = below("ray/messages.log")
     """What Ray's own processes say: lost machines, slow starts."""
     log = below("driver.log")

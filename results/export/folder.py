@@ -30,7 +30,7 @@ class ModelCard:
         value: the model's own value of the metric; None when it was not measured.
         parents: ids of the trials whose weights are in the model.
         params: of the first parent, flat; the parameters that varied in the sweep.
-        data: lines about the training data, and why the model was chosen.
+        data: lines about the training data, why the model was chosen, and its scores on tasks.
         where: the data on which `value` was measured.
         lineage: all from which the model comes, the oldest first and the model itself last.
     """

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from results.paths import SweepPaths
+from results.records.evaluations import read_evaluations
 from results.records.notes import Note, read_notes
 from results.records.reports import read_new_reports
 from results.records.trial import read_trial
@@ -168,6 +169,8 @@ class Delivery(Tracker):
     def _deliver_end(self, sink: Runs, ending: Ending) -> None:
         for average in read_averages(self._paths):
             sink.average(average)
+        for evaluation in read_evaluations(self._paths):
+            sink.evaluation(evaluation)
         if (note := self._notes.get("")) is not None:
             sink.tag(note_tags(note))
         sink.end(ending)

@@ -210,10 +210,26 @@ class ExportStage(Stage):
 
 
 class EvaluateStage(Stage):
-    """Evaluates a model on the test split."""
+    """Evaluates a model on the test split, and on tasks of lm-evaluation-harness."""
 
     kind: Literal["evaluate"]
     model: str = Field(description="pretrain.winner or pretrain.soup.")
+    tasks: list[str] = Field(
+        default_factory=list,
+        description="Tasks of tune evaluate: names, task files and folders of them (with a slash).",
+    )
+    limit: int | None = Field(None, ge=1, description="Largest number of examples of a task.")
+    few_shot: int | None = Field(
+        None, ge=0, description="Examples in each prompt; null: what the task says."
+    )
+    chat: bool = Field(False, description="Ask in the form of the tokenizer's chat template.")
+
+    @field_validator("limit", "few_shot", "chat")
+    @classmethod
+    def _of_tasks(cls, value: int | None, info: Any) -> int | None:
+        if value and not info.data.get("tasks"):
+            raise ValueError("has an effect with tasks")
+        return value
 
     @property
     def models(self) -> tuple[str, ...]:

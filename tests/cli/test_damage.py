@@ -27,6 +27,7 @@ COMMANDS = (
     ("average", "mine"),
     ("export", "mine"),
     ("compare", "mine", "mine"),
+    ("evaluate", "mine", "--tasks", "./t.yaml"),
     ("generate", "mine", "--prompt", "a"),
     ("predict", "mine", "--input", "x.npy"),
     ("reproduce", "mine", "t0000"),

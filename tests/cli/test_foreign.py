@@ -46,6 +46,7 @@ CODE: dict[str, list[str]] = {
     "resume": ["--set", "budget.trials=3"],
     "average": ["--trials", "t0000,t0001", "--method", "uniform"],
     "export": ["--trial", "t0000", "--to", "onnx", "--no-verify"],
+    "evaluate": ["--tasks", "./t.yaml"],
     "generate": ["--prompt", "a"],
     "predict": ["--trial", "t0000", "--input", "rows.npy"],
     "reproduce": ["t0000"],

@@ -45,6 +45,7 @@ GROUPS = {
         "best": "use.best",
         "average": "use.average",
         "export": "use.export",
+        "evaluate": "use.evaluate",
         "generate": "use.generate",
         "predict": "use.predict",
         "reproduce": "use.reproduce",

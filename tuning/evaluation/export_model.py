@@ -19,6 +19,7 @@ from results.export.classic import write_classic
 from results.models.lineage import ancestors
 from results.models.origins import title_of
 from results.models.ref import ModelRef
+from results.records.evaluations import read_evaluations
 from results.records.trial import read_reports, read_trial
 from search_spaces.errors import UserError, suggest
 from tuning.evaluation.load_model import SelectedModel
@@ -116,7 +117,7 @@ def _export_to(
         ref.metrics[metric],
         ref.lineage,
         picked.params,
-        picked.notes,
+        (*picked.notes, *_evaluations(picked)),
         picked.where,
         ancestors(picked.paths, picked.name),
     )
@@ -124,6 +125,15 @@ def _export_to(
         return export_model(picked.source, target, name, model, card, check=verify, force=force)
     except NotImplementedError as e:
         raise UserError(f"trainable {picked.spec.trainable}: {e}") from e
+
+
+def _evaluations(picked: SelectedModel) -> list[str]:
+    """Lines about the scores of these weights on tasks; of equal settings the newest ones."""
+    found: dict[str, str] = {}
+    for one in read_evaluations(picked.paths):
+        if (one.model, one.digest) == (picked.name, picked.ref.digest):
+            found |= one.lines
+    return list(found.values())
 
 
 def register_selected(picked: SelectedModel, name: str, verify: bool) -> RegisteredVersion:

@@ -19,6 +19,7 @@ from search_spaces.pipeline.references import (
 from search_spaces.pipeline.stages import (
     AverageStage,
     DataStage,
+    EvaluateStage,
     ExportStage,
     TrainStage,
 )
@@ -26,6 +27,7 @@ from trainables.data.stage.files import data_problem, outputs
 from trainables.registry import resolve
 from tuning.controller.preflight.checks import preflight
 from tuning.evaluation.average import method_of
+from tuning.evaluation.benchmark_tasks import find_tasks, task_options
 from tuning.evaluation.export_model import check_formats
 from tuning.pipelines.models import with_inputs
 
@@ -221,5 +223,7 @@ def _other_problems(pipeline: LoadedPipeline, name: str) -> _Problems:
             method_of(stage.method, [f"{k}={v}" for k, v in stage.options.items()], None)
         elif isinstance(stage, DataStage):
             yield from data_problem(stage, pipeline.directory)
+        elif isinstance(stage, EvaluateStage) and stage.tasks:
+            find_tasks(task_options(stage, pipeline.directory))
     except UserError as e:
         yield (), e.problems[0].removeprefix("--")

@@ -12,7 +12,7 @@ from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.pipeline.graph import dependencies
 from search_spaces.pipeline.loading import LoadedPipeline
 from search_spaces.pipeline.references import folder_references, model_reference
-from search_spaces.pipeline.stages import DataStage, Stage, TrainStage
+from search_spaces.pipeline.stages import DataStage, EvaluateStage, Stage, TrainStage
 from trainables.data.shared_folder import content_digest
 from trainables.data.stage.files import input_files, tokenizer_source
 from trainables.data.stage.prepare import VERSION
@@ -59,6 +59,10 @@ def _configuration(stage: Stage, pipeline: LoadedPipeline, cache: Path) -> dict[
         owner = pipeline.stages[model.stage] if model else None
         if model and model.role == "winner" and isinstance(owner, TrainStage):
             found["chosen_by"] = owner.choose_by
+    if isinstance(stage, EvaluateStage):
+        paths = [pipeline.directory / name for name in stage.tasks]
+        files = [file for path in paths for file in (path, *sorted(path.rglob("*")))]
+        found["files"] = [_digest(file) for file in files if file.is_file()]
     if isinstance(stage, DataStage):
         files = input_files(stage.paths, pipeline.directory)
         found["files"] = [content_digest(file, cache) for file in files]

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from results.analysis.cost import cost_shares
+from results.records.evaluations import Evaluation
 from results.records.trial import Report, TrialRecord, TrialState
 from results.storage.fencing import Fence
 from results.tracking.averages import Average
@@ -52,6 +53,7 @@ class Runs:
         self._key, self._prices = facts.key, facts.prices
         self._children: dict[str, StoredRun] = {}
         self._averages: dict[str, StoredRun] = {}
+        self._named: dict[str, tuple[StoredRun, float]] = {}
         parent = None
         for run in self._runs.find(SWEEP_TAG, facts.key):
             trial, average = (run.tags.get(tag) for tag in (TRIAL_TAG, AVERAGE_TAG))
@@ -136,7 +138,8 @@ class Runs:
             fixed = {AVERAGE_TAG: average.digest, PARENT_TAG: self._parent.id}
             run = self._create(average.name, fixed, average.created)
             self._averages[average.digest] = run
-        elif not run.running:
+        self._named[average.name] = run, average.created
+        if not run.running:
             return
         runs = ", ".join(self._children[m].id for m in average.members if m in self._children)
         points = {(key, 0): (value, average.created) for key, value in average.metrics.items()}
@@ -145,6 +148,14 @@ class Runs:
         self._runs.log(run, params=average.params, tags=tags, metrics=metrics)
         self._runs.store(run, average.artifacts)
         self._runs.end(run, "FINISHED", average.created)
+
+    def evaluation(self, made: Evaluation) -> None:
+        """Log the scores of a trial or average on its run; steps are Unix seconds."""
+        run, since = self._named.get(made.model, (self._children.get(made.model), 0.0))
+        if run is None or made.created < since:  # of an earlier average with this name
+            return
+        points = {(name, int(made.created)): (v, made.created) for name, v in made.metrics.items()}
+        self._runs.log(run, metrics=self._runs.unsent(run, points))
 
     def tag(self, tags: Mapping[str, str]) -> None:
         """Set tags of the sweep's own run."""

@@ -21,6 +21,8 @@ from tests.tuning.pipelines import small
 from tests.tuning.pipelines.small import FILE
 from tuning.pipelines.base import StageContext, run_stage
 from tuning.pipelines.capacity import limit_budget
+from tuning.pipelines.check import check_pipeline
+from tuning.pipelines.keys import stage_keys
 from tuning.pipelines.models import init_models
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
@@ -39,6 +41,39 @@ def test_models_are_averaged_confirmed_and_evaluated(made: PipelinePaths) -> Non
     assert put_out["averaged"] == [("soup", "averaged")]
     assert put_out["exported"] == [("export", found["sft"].result["winner"])]
     assert found["averaged"].models[0].digest == found["sft"].inputs[0].digest != ""
+
+
+TASK = """
+task: words
+dataset_path: json
+dataset_kwargs: {{data_files: {{test: {data}}}}}
+test_split: test
+output_type: multiple_choice
+doc_to_text: question
+doc_to_choice: ["sun", "moon"]
+doc_to_target: answer
+"""
+
+
+def test_an_evaluate_stage_takes_tasks(made: PipelinePaths, tmp_path: Path) -> None:
+    pytest.importorskip("lm_eval")
+    (rows := tmp_path / "rows.jsonl").write_text('{"question": "The", "answer": 0}\n')
+    (task := tmp_path / "words.yaml").write_text(TASK.format(data=rows))
+    plain = "kind: evaluate, model: pretrain.winner"
+    file = small.write(tmp_path / "own", FILE.replace(plain, f"{plain}, tasks: [{task}]"))
+    pipeline = load_pipeline(file)
+    stage = pipeline.stages["scores"]
+    output = run_stage(stage, StageContext(pipeline, made))
+    assert output.result["eval/words/acc"] in (0, 1)
+    assert output.result["eval_loss"] > 0
+    (kept,) = made.sweep("pretrain").evaluations.glob("*.json")
+    assert json.loads(kept.read_text())["tasks"]["words"]["examples"] == 1
+    key = stage_keys(pipeline, tmp_path)["scores"]
+    task.write_text(task.read_text().replace("moon", "star"))
+    assert stage_keys(pipeline, tmp_path)["scores"] != key
+    task.unlink()
+    with pytest.raises(UserError, match="no task file is there"):
+        check_pipeline(pipeline)
 
 
 def test_an_export_stage_registers_the_model_in_mlflow(

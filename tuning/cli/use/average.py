@@ -8,17 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo, number
 from tuning.cli.options import StorageDir, Sweep, Trust, trusted_sweep
+from tuning.cli.use.model import track
 
 if TYPE_CHECKING:
     from results.averaging.soup import Soup
-    from results.paths import SweepPaths
     from search_spaces.spec.sweep import SweepSpec
-
-_DELIVERY_S = 20.0
 
 
 def _methods() -> list[str]:
@@ -118,7 +115,7 @@ def average(
     spec = read_spec(paths)
     soup, folder = average_models(paths, spec, choice, settings, name, partial(echo, err=True))
     _print_soup(soup, spec, sweep_argument(paths), folder)
-    _track(paths, spec)
+    track(paths, spec)
 
 
 def _print_soup(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
@@ -133,21 +130,6 @@ def _print_soup(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
     model = f" --soup {folder.name}" if soup.promoted else ""
     echo(f"{_outcome(soup)}: tune export {sweep}{model}")
     echo(f"soup {folder}")
-
-
-def _track(paths: SweepPaths, spec: SweepSpec) -> None:
-    """Send the soup to MLflow as a run; if that fails, `tune sync` sends it later."""
-    from results.sweep_folder.folder import sweep_argument
-    from tuning.controller.tracking.observer import deliver
-
-    if spec.tracking.name == "none":
-        return
-    try:
-        problem = deliver(spec, paths, _DELIVERY_S)
-    except UserError as e:
-        problem = str(e)
-    if problem:
-        echo(f"not in MLflow yet ({problem}); later: tune sync {sweep_argument(paths)}")
 
 
 def _outcome(soup: Soup) -> str:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from search_spaces.errors import UserError
 from tuning.cli.damage import intact
+from tuning.cli.formatting import echo
 from tuning.cli.options import soup_to_use, trusted_sweep
 
 if TYPE_CHECKING:
+    from results.paths import SweepPaths
+    from search_spaces.spec.sweep import SweepSpec
     from tuning.evaluation.load_model import SelectedModel
+
+
+_DELIVERY_S = 20.0
 
 
 @dataclass(frozen=True)
@@ -33,3 +41,34 @@ class ModelOptions:
         paths = intact(trusted_sweep(sweep, self.storage, self.trust), self.accept_damage)
         soup = soup_to_use(sweep, self.storage, self.trial, self.soup)
         return select_model(paths, self.trial, soup, verb)
+
+    def of_export(self, folder: Path, verb: str) -> tuple[SweepPaths, str]:
+        """The sweep in whose folder an export is, and its model.
+
+        Raises:
+            UserError: it is in none; see `select`.
+        """
+        from results.models.origins import origin_of
+
+        if self.trial or self.soup:
+            raise UserError("--trial and --soup: have no effect with the folder of an export")
+        found = origin_of(str(folder.absolute() / "config.json"))
+        if found is None or not found.model:
+            raise UserError(f"{folder}: is in no sweep, to which the results of {verb} belong")
+        root = str(found.folder)
+        return intact(trusted_sweep(root, None, self.trust), self.accept_damage), found.model
+
+
+def track(paths: SweepPaths, spec: SweepSpec, err: bool = False) -> None:
+    """Send what was made of a sweep to MLflow; if that fails, `tune sync` sends it later."""
+    from results.sweep_folder.folder import sweep_argument
+    from tuning.controller.tracking.observer import deliver
+
+    if spec.tracking.name == "none":
+        return
+    try:
+        problem = deliver(spec, paths, _DELIVERY_S)
+    except UserError as e:
+        problem = str(e)
+    if problem:
+        echo(f"not in MLflow yet ({problem}); later: tune sync {sweep_argument(paths)}", err=err)

@@ -13,6 +13,7 @@ from results.records.spec_file import read_spec
 from results.storage.atomic import write_atomic
 from search_spaces.pipeline.stages import AverageStage, ConfirmStage, EvaluateStage, ExportStage
 from tuning.evaluation.average import AverageOptions, ModelChoice, average_models, method_of
+from tuning.evaluation.benchmark_tasks import evaluate_selected, task_options
 from tuning.evaluation.confirm import Confirmer
 from tuning.evaluation.export_model import (
     check_formats,
@@ -76,10 +77,14 @@ def export(stage: ExportStage, context: StageContext) -> StageOutput:
 
 
 def evaluate(stage: EvaluateStage, context: StageContext) -> StageOutput:
-    """Evaluate a model on the test split; writes and returns its metrics."""
+    """Evaluate a model on the test split and on tasks; writes and returns its metrics."""
     (picked,) = models_of(stage.model, context)
     score = make_test_scorer(picked.trainable, picked.config, picked.paths.storage.cache)
-    scores = score(picked.source)
+    scores = dict(score(picked.source))
+    if stage.tasks:
+        made, file = evaluate_selected(picked, task_options(stage, context.pipeline.directory))
+        context.notify(f"scores     {file}")
+        scores |= made.metrics
     folder = context.paths.stage(stage.name)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomic(folder / "scores.json", json.dumps(scores, indent=1).encode())
