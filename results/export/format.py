@@ -23,6 +23,7 @@ FORMATS: dict[str, str] = {
     "pt2": "results.export.formats.torch_export:TorchExport",
     "gguf": "results.export.formats.gguf:Gguf",
     "gguf-q8_0": "results.export.formats.gguf:GgufQ8",
+    "gguf-q4_k_m": "results.export.formats.gguf:GgufQ4",
     "booster": "results.export.formats.booster:Booster",
     "safetensors": "results.export.formats.hf:Safetensors",
 }
@@ -87,6 +88,11 @@ class Format(ABC):
     @abstractmethod
     def load_line(self, folder: Path) -> str:
         """One line of Python that loads a written folder; `{folder}` stands for its path."""
+
+    def judges(self, folder: Path) -> tuple[Runtime, ...]:
+        """Those of the runtimes that read all of what is written in a folder."""
+        del folder
+        return self.runtimes
 
     def check_installed(self, name: str) -> None:
         """Refuse a format whose packages are missing; `name` is the format's.
