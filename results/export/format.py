@@ -49,6 +49,8 @@ class Runtime:
         needs: module that not every installation has; without it the runtime is skipped.
         most_lost: of a format that rounds the weights, the largest mean divergence of the copy's
             predictions from the original's (nats); None: of one that does not.
+        composes: whether it composes characters (NFC) where the tokenizer does; else its token ids
+            are compared on a composed text.
         reads_tokens: whether its token ids are compared, too, if it returns any.
     """
 
@@ -58,6 +60,7 @@ class Runtime:
     needs: str | None = None
     most_lost: float | None = None
     reads_tokens: bool = True
+    composes: bool = True
 
     @property
     def installed(self) -> bool:

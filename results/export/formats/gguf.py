@@ -5,8 +5,10 @@ Weights stay float32, or become blocks of 8-bit (Q8_0) or about 4-bit integers (
 
 from __future__ import annotations
 
+import ctypes
 import tempfile
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,12 +26,13 @@ if TYPE_CHECKING:
 
     from results.export.formats.gguf_models import Tensor
 
+
 def last_token(logits: torch.Tensor) -> torch.Tensor:
     """Log-probabilities [sequences, vocabulary] of the last token, given those before it."""
     return logits[:, -2].double().log_softmax(-1)
 
 
-LLAMA_CPP = Runtime("run_llama_cpp.py", 1e-3, last_token, needs="xllamacpp")
+LLAMA_CPP = Runtime("run_llama_cpp.py", 1e-3, last_token, needs="xllamacpp", composes=False)
 _BLOCK_SIZE = 32
 """Weights of a row that share a scale in Q8_0 and Q5_0."""
 _SUPER_BLOCK_SIZE = 256
@@ -42,7 +45,7 @@ class Gguf(Format):
     weights = (".gguf",)
     # The reader of transformers does not know all pre-tokenizers of llama.cpp.
     runtimes: ClassVar[tuple[Runtime, ...]] = (replace(TRANSFORMERS, reads_tokens=False), LLAMA_CPP)
-    needs = ("gguf", "accelerate")
+    needs: ClassVar[tuple[str, ...]] = ("gguf", "accelerate")
     file_type: ClassVar[str] = "ALL_F32"
 
     def judges(self, folder: Path) -> tuple[Runtime, ...]:
@@ -94,7 +97,7 @@ class GgufQ4(Gguf):
     ggml quantizes, which `xllamacpp` contains; no other package on PyPI does.
     """
 
-    runtimes = tuple(replace(one, tolerance=1.0, most_lost=2e-1) for one in Gguf.runtimes)
+    runtimes = tuple(replace(one, tolerance=5e-1, most_lost=2e-1) for one in Gguf.runtimes)
     needs = (*Gguf.needs, "xllamacpp")
     file_type = "MOSTLY_Q4_K_M"
 
@@ -106,7 +109,8 @@ def _is_plain_llama(file: Path) -> bool:
     reader = GGUFReader(file)
     kind = reader.fields["general.architecture"].contents()
     other = {"llama.expert_count", "llama.rope.scaling.type"} & reader.fields.keys()
-    return kind == "llama" and not other and reader.tensors[-1].name != ROPE_FREQS
+    unread = [t.name for t in reader.tensors if t.name == ROPE_FREQS or t.name.endswith(".bias")]
+    return kind == "llama" and not other and not unread
 
 
 def _convert(hf: Path, target: Path, file_type: str) -> None:
@@ -163,14 +167,12 @@ def _quantized(tensor: Tensor, kind: GGMLQuantizationType) -> npt.NDArray[Any]:
 
     if kind not in (GGMLQuantizationType.Q4_K, GGMLQuantizationType.Q6_K):
         return quants.quantize(tensor, kind)
-    import ctypes
-
     import numpy as np
-    import xllamacpp.xllamacpp as library
 
     tensor, width = np.ascontiguousarray(tensor, np.float32), tensor.shape[-1]
     found = np.empty(quants.quant_shape_to_byte_shape(tensor.shape, kind), np.uint8)
-    quantize = ctypes.CDLL(library.__file__).ggml_quantize_chunk
+    library = import_module("xllamacpp.xllamacpp").__file__
+    quantize = ctypes.CDLL(library).ggml_quantize_chunk
     quantize.restype, number = ctypes.c_size_t, ctypes.c_int64
     pointers = tensor.ctypes.data_as(ctypes.c_void_p), found.ctypes.data_as(ctypes.c_void_p)
     sizes = number(0), number(tensor.size // width), number(width)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     Tensor = npt.NDArray[np.float32]
 
 ROPE_FREQS = "rope_freqs.weight"
-"""Divisors of the rotary frequencies; the last tensor of a file."""
+"""Divisors of the rotary frequencies."""
 _EXPERT = {"w1": "ffn_gate_exps", "w2": "ffn_down_exps", "w3": "ffn_up_exps"}
 
 
@@ -79,8 +79,9 @@ class GgufModel:
     @property
     def rope(self) -> dict[str, Any]:
         """Rotary positions of the layers that see all tokens."""
-        found: dict[str, Any] = self.config["rope_parameters"]
-        return found.get("full_attention", found)
+        found = self.config["rope_parameters"]
+        layers: dict[str, Any] = found.get("full_attention", found)
+        return layers
 
     @property
     def output(self) -> str:
@@ -170,7 +171,8 @@ class GgufModel:
         scaled, _ = ROPE_INIT_FUNCTIONS["llama3"](AutoConfig.from_pretrained(self.folder), "cpu")
         exponents = np.arange(0, self.head_width, 2) / self.head_width
         plain = self.rope["rope_theta"] ** -exponents
-        return (plain / scaled.double().numpy()).astype(np.float32)
+        divisors: Tensor = (plain / scaled.double().numpy()).astype(np.float32)
+        return divisors
 
 
 def read_model(folder: Path) -> GgufModel:
