@@ -172,7 +172,8 @@ def _quantized(tensor: Tensor, kind: GGMLQuantizationType) -> npt.NDArray[Any]:
     tensor, width = np.ascontiguousarray(tensor, np.float32), tensor.shape[-1]
     found = np.empty(quants.quant_shape_to_byte_shape(tensor.shape, kind), np.uint8)
     library = import_module("xllamacpp.xllamacpp").__file__
-    quantize = ctypes.CDLL(library).ggml_quantize_chunk
+    if (quantize := getattr(ctypes.CDLL(library), "ggml_quantize_chunk", None)) is None:
+        raise UserError(f"--quant q4_k_m: {library} has no ggml_quantize_chunk")
     quantize.restype, number = ctypes.c_size_t, ctypes.c_int64
     pointers = tensor.ctypes.data_as(ctypes.c_void_p), found.ctypes.data_as(ctypes.c_void_p)
     sizes = number(0), number(tensor.size // width), number(width)
