@@ -59,6 +59,9 @@ def tokenizer_fields(folder: Path, vocab_size: int) -> dict[str, Any]:
     bpe = described["model"]
     if bpe["type"] != "BPE":
         raise _inexpressible(f"a {bpe['type']} model, not a BPE")
+    for setting in _PLAIN:
+        if bpe.get(setting):
+            raise _inexpressible(f"a BPE with {setting}: {bpe[setting]}")
     fields = {
         **(_pieces(described, vocab_size) if bpe.get("byte_fallback") else _byte_level(described)),
         **_vocabulary(described, vocab_size),
@@ -91,9 +94,6 @@ def _byte_level(tokenizer: Mapping[str, Any]) -> dict[str, Any]:
     # llama.cpp does not compose: it gives the same tokens of texts that are composed already.
     if [step for step in _steps(normalizer, "normalizers") if step["type"] != NORMAL_FORM]:
         raise _inexpressible(f"the normalizer {_types(normalizer, 'normalizers')}")
-    for setting in _PLAIN:
-        if bpe.get(setting):
-            raise _inexpressible(f"a BPE with {setting}: {bpe[setting]}")
     steps = _steps(tokenizer["pre_tokenizer"])
     patterns = tuple(pattern for step in steps for pattern in _patterns(step))
     name = _NAMES.get((patterns, bool(bpe.get("ignore_merges"))))
