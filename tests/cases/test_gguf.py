@@ -257,7 +257,7 @@ GEMMA = {"head_dim": 16, "query_pre_attn_scalar": 16, "sliding_window": 6, "num_
         (MistralConfig, {"sliding_window": None, "num_key_value_heads": 1, "head_dim": 32}),
         (MixtralConfig, {"num_local_experts": 4, "num_key_value_heads": 1}),
         (Qwen2Config, {"num_key_value_heads": 1}),
-        (Qwen2Config, YARN),
+        (Qwen2Config, {**YARN, "num_key_value_heads": 1}),
         (Qwen3Config, {"num_key_value_heads": 1, "head_dim": 32}),
         (Gemma3TextConfig, {**GEMMA, "num_key_value_heads": 1}),
     ],
