@@ -21,6 +21,7 @@ class TokenSample:
         text: a text that tells tokenizers apart.
         ids: its tokens in training.
         messages: a conversation; empty without a chat template.
+        composed: whether the tokenizer composes characters (NFC) first.
         prompt: its tokens; those of the text as the tokenizer begins and ends it if it is empty.
     """
 
@@ -28,6 +29,7 @@ class TokenSample:
     ids: tuple[int, ...]
     messages: tuple[Mapping[str, str], ...]
     prompt: tuple[int, ...]
+    composed: bool = False
 
 
 class OwnFormat(Protocol):

@@ -89,7 +89,7 @@ def export_model(
 def _verify(folder: Path, name: str, form: Format, model: ModelSource) -> tuple[Verification, ...]:
     """Verify by each installed runtime; write `export_report.json`; stop at the first failure."""
     found = []
-    for runtime in form.runtimes:
+    for runtime in form.judges(folder):
         if not runtime.installed:
             continue
         found.append(verify_export(folder, runtime, model.exportable))

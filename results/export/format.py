@@ -23,6 +23,7 @@ FORMATS: dict[str, str] = {
     "pt2": "results.export.formats.torch_export:TorchExport",
     "gguf": "results.export.formats.gguf:Gguf",
     "gguf-q8_0": "results.export.formats.gguf:GgufQ8",
+    "gguf-q4_k_m": "results.export.formats.gguf:GgufQ4",
     "booster": "results.export.formats.booster:Booster",
     "safetensors": "results.export.formats.hf:Safetensors",
 }
@@ -48,6 +49,8 @@ class Runtime:
         needs: module that not every installation has; without it the runtime is skipped.
         most_lost: of a format that rounds the weights, the largest mean divergence of the copy's
             predictions from the original's (nats); None: of one that does not.
+        composes: whether it composes characters (NFC) where the tokenizer does; else its token ids
+            are compared on a composed text.
         reads_tokens: whether its token ids are compared, too, if it returns any.
     """
 
@@ -57,6 +60,7 @@ class Runtime:
     needs: str | None = None
     most_lost: float | None = None
     reads_tokens: bool = True
+    composes: bool = True
 
     @property
     def installed(self) -> bool:
@@ -87,6 +91,11 @@ class Format(ABC):
     @abstractmethod
     def load_line(self, folder: Path) -> str:
         """One line of Python that loads a written folder; `{folder}` stands for its path."""
+
+    def judges(self, folder: Path) -> tuple[Runtime, ...]:
+        """Those of the runtimes that read all of what is written in a folder."""
+        del folder
+        return self.runtimes
 
     def check_installed(self, name: str) -> None:
         """Refuse a format whose packages are missing; `name` is the format's.

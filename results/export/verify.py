@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 from results.export.exportable import Exportable
 from results.export.format import Runtime
@@ -53,6 +55,8 @@ class Verification:
         tokens_equal: whether the copy's tokenizer gives the same ids; None without a tokenizer.
         problem: why the runtime gave no output; None if it gave one.
         most_lost: the largest divergence allowed; None if none was measured.
+        composed: whether the tokens are those of a composed text (NFC), because the runtime does
+            not compose as the tokenizer does: it gives other tokens of other texts.
     """
 
     runtime: str
@@ -61,6 +65,7 @@ class Verification:
     tokens_equal: bool | None = None
     problem: str | None = None
     most_lost: float | None = None
+    composed: bool = False
 
     @property
     def divergences(self) -> list[float]:
@@ -84,10 +89,14 @@ class Verification:
         tokens = {None: "", True: ", same token ids", False: ", OTHER TOKEN IDS"}
         lost = self.divergences
         allowed = f"(allowed {self.most_lost:.0e})" if self.most_lost is not None else ""
-        added = f", adds {max(lost):.1e} nats to the loss {allowed}" if lost else ""
+        added = ""
+        if lost:
+            perplexity = f"perplexity +{math.expm1(max(lost)):.2%}"
+            added = f", adds {max(lost):.1e} nats to the loss {allowed}, {perplexity}"
         return (
             f"{self.runtime}, inputs {shapes}: largest error {worst:.1e}"
             f" (allowed {self.tolerance:.0e}){added}{tokens[self.tokens_equal]}"
+            f"{' of composed text (NFC)' * self.composed}"
         )
 
 
@@ -118,10 +127,13 @@ def verify_export(
 
     with tempfile.TemporaryDirectory() as scratch:
         inputs, outputs = Path(scratch, "inputs.npz"), Path(scratch, "outputs.npz")
+        composed = False
         arrays: dict[str, Any] = {str(i): x.numpy() for i, x in enumerate(model.examples)}
         if model.tokens is not None and runtime.reads_tokens:
-            arrays["text"] = np.array(model.tokens.text)
-            arrays["messages"] = np.array(json.dumps(model.tokens.messages))
+            given = model.tokens.text, json.dumps(model.tokens.messages, ensure_ascii=False)
+            if composed := model.tokens.composed and not runtime.composes:
+                given = normalize("NFC", given[0]), normalize("NFC", given[1])
+            arrays |= zip(("text", "messages"), map(np.array, given), strict=True)
         np.savez(inputs, **arrays)
         script = RUNTIMES / runtime.script
         # -I: neither this project nor the folder of the script can be imported.
@@ -141,7 +153,7 @@ def verify_export(
         if problem:
             return Verification(runtime.script, runtime.tolerance, problem=problem)
         with np.load(outputs) as found:
-            return _compare(runtime, model, dict(found))
+            return replace(_compare(runtime, model, dict(found)), composed=composed)
 
 
 def _compare(runtime: Runtime, model: Exportable, found: dict[str, object]) -> Verification:

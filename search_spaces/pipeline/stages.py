@@ -198,8 +198,8 @@ class ExportStage(Stage):
         min_length=1,
         description="Formats of tune export. mlflow registers the model under the pipeline's name.",
     )
-    quant: Literal["q8_0", "int8"] | None = Field(
-        None, description="Weights of 8 bits: q8_0 for gguf, int8 for onnx."
+    quant: Literal["q8_0", "q4_k_m", "int8"] | None = Field(
+        None, description="Weights of fewer bits: q8_0 or q4_k_m for gguf, int8 for onnx."
     )
     verify: bool = Field(True, description="Run the copies, and compare their outputs.")
 

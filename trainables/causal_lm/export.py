@@ -69,12 +69,13 @@ def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:
 def _sample(dataset: Dataset, config: CausalLMConfig) -> TokenSample:
     encoder = backend_tokenizer(config.tokenizer_from, dataset.tokenizer_file)
     ids = tuple(encoder.encode(TEXT, add_special_tokens=False).ids)
+    composed = "NFC" in repr(encoder.normalizer)
     tokenizer = open_tokenizer(config, dataset)
     try:
         prompt = tokenizer.apply_chat_template(
             list(CONVERSATION), tokenize=False, add_generation_prompt=True
         )
     except (ValueError, TemplateError):  # no template, or one of other conversations
-        return TokenSample(TEXT, ids, (), tuple(tokenizer(TEXT)["input_ids"]))
+        return TokenSample(TEXT, ids, (), tuple(tokenizer(TEXT)["input_ids"]), composed)
     of_prompt = encoder.encode(prompt, add_special_tokens=False).ids
-    return TokenSample(TEXT, ids, CONVERSATION, tuple(of_prompt))
+    return TokenSample(TEXT, ids, CONVERSATION, tuple(of_prompt), composed)

@@ -1,41 +1,30 @@
-"""GGUF, the format of llama.cpp, for the one architecture that is trained here: Llama.
+"""GGUF, the format of llama.cpp, for the language models in `gguf_models`.
 
-Names, the order of the rotary pairs and the tokenizer's fields follow llama.cpp's own converter
-(`convert_hf_to_gguf.py`); weights stay float32, or become 8-bit blocks (Q8_0).
+Weights stay float32, or become blocks of 8-bit (Q8_0) or about 4-bit integers (Q4_K_M).
 """
 
 from __future__ import annotations
 
-import json
+import ctypes
 import tempfile
-from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from results.export.exportable import ModelSource
 from results.export.format import Format, Runtime
+from results.export.formats.gguf_models import ROPE_FREQS, GgufModel, read_model
 from results.export.formats.gguf_tokenizer import tokenizer_fields
 from results.export.formats.hf import TRANSFORMERS
 from search_spaces.errors import UserError
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
     import torch
+    from gguf import GGMLQuantizationType
 
-_BLOCK = {
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.o_proj": "attn_output",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "input_layernorm": "attn_norm",
-    "post_attention_layernorm": "ffn_norm",
-}
-_OUTSIDE = {"model.embed_tokens": "token_embd", "model.norm": "output_norm", "lm_head": "output"}
+    from results.export.formats.gguf_models import Tensor
 
 
 def last_token(logits: torch.Tensor) -> torch.Tensor:
@@ -43,9 +32,11 @@ def last_token(logits: torch.Tensor) -> torch.Tensor:
     return logits[:, -2].double().log_softmax(-1)
 
 
-LLAMA_CPP = Runtime("run_llama_cpp.py", 1e-3, last_token, needs="xllamacpp")
+LLAMA_CPP = Runtime("run_llama_cpp.py", 1e-3, last_token, needs="xllamacpp", composes=False)
 _BLOCK_SIZE = 32
-"""Weights of a row that share a scale in Q8_0."""
+"""Weights of a row that share a scale in Q8_0 and Q5_0."""
+_SUPER_BLOCK_SIZE = 256
+"""Of a row that share scales in Q4_K and Q6_K."""
 
 
 class Gguf(Format):
@@ -54,23 +45,40 @@ class Gguf(Format):
     weights = (".gguf",)
     # The reader of transformers does not know all pre-tokenizers of llama.cpp.
     runtimes: ClassVar[tuple[Runtime, ...]] = (replace(TRANSFORMERS, reads_tokens=False), LLAMA_CPP)
-    needs = ("gguf", "accelerate")
-    quantize: ClassVar[bool] = False
+    needs: ClassVar[tuple[str, ...]] = ("gguf", "accelerate")
+    file_type: ClassVar[str] = "ALL_F32"
+
+    def judges(self, folder: Path) -> tuple[Runtime, ...]:
+        """llama.cpp alone of what the reader of transformers reads otherwise than it.
+
+        Raises:
+            UserError: that is so, and llama.cpp is not installed.
+        """
+        if _is_plain_llama(folder / "model.gguf"):
+            return self.runtimes
+        if not self.runtimes[-1].installed:
+            raise UserError(
+                "--to gguf: only llama.cpp can verify this model; install with: "
+                "pip install 'tune-platform[llama-cpp]', or export with --no-verify"
+            )
+        return self.runtimes[-1:]
 
     def write(self, model: ModelSource, folder: Path) -> None:
         """See the base class.
 
         Raises:
-            UserError: the model is not a Llama, llama.cpp does not know what it has, or its rows
-                cannot be quantized.
+            UserError: llama.cpp does not know the model or what it has, or its rows cannot be
+                quantized.
         """
         with tempfile.TemporaryDirectory() as scratch:
             model.write_hf(Path(scratch))
-            _convert(Path(scratch), folder / "model.gguf", self.quantize)
+            _convert(Path(scratch), folder / "model.gguf", self.file_type)
 
     def load_line(self, folder: Path) -> str:
         """See the base class."""
-        return 'AutoModelForCausalLM.from_pretrained("{folder}", gguf_file="model.gguf")'
+        if _is_plain_llama(folder / "model.gguf"):
+            return 'AutoModelForCausalLM.from_pretrained("{folder}", gguf_file="model.gguf")'
+        return 'llama_cpp.Llama("{folder}/model.gguf")'
 
 
 class GgufQ8(Gguf):
@@ -80,28 +88,48 @@ class GgufQ8(Gguf):
     """
 
     runtimes = tuple(replace(one, tolerance=1e-1, most_lost=2e-2) for one in Gguf.runtimes)
-    quantize = True
+    file_type = "MOSTLY_Q8_0"
 
 
-def _convert(hf: Path, target: Path, quantize: bool) -> None:
+class GgufQ4(Gguf):
+    """`model.gguf` with the mix of 4- and 6-bit integers that llama.cpp calls Q4_K_M.
+
+    ggml quantizes, which `xllamacpp` contains; no other package on PyPI does.
+    """
+
+    runtimes = tuple(replace(one, tolerance=5e-1, most_lost=2e-1) for one in Gguf.runtimes)
+    needs = (*Gguf.needs, "xllamacpp")
+    file_type = "MOSTLY_Q4_K_M"
+
+
+def _is_plain_llama(file: Path) -> bool:
+    """Whether the reader of transformers understands all of a file."""
+    from gguf import GGUFReader
+
+    reader = GGUFReader(file)
+    kind = reader.fields["general.architecture"].contents()
+    other = {"llama.expert_count", "llama.rope.scaling.type"} & reader.fields.keys()
+    unread = [t.name for t in reader.tensors if t.name == ROPE_FREQS or t.name.endswith(".bias")]
+    return kind == "llama" and not other and not unread
+
+
+def _convert(hf: Path, target: Path, file_type: str) -> None:
     from gguf import GGUFWriter, LlamaFileType
-    from safetensors.numpy import load_file
 
-    config = json.loads((hf / "config.json").read_text())
-    if found := next(_inexpressible(config), None):
-        raise UserError(f"--to gguf: supports LlamaForCausalLM, not {found}")
-    if quantize and config["hidden_size"] % _BLOCK_SIZE:
-        size = config["hidden_size"]
-        raise UserError(f"--quant q8_0: needs a hidden_size of a multiple of 32, not {size}")
-    fields = tokenizer_fields(hf, config["vocab_size"])
-    writer = GGUFWriter(target, "llama")
+    model = read_model(hf)
+    if file_type != "ALL_F32" and (size := model.config["hidden_size"]) % _BLOCK_SIZE:
+        quant = file_type.removeprefix("MOSTLY_").lower()
+        raise UserError(f"--quant {quant}: needs a hidden_size of a multiple of 32, not {size}")
+    fields = tokenizer_fields(hf, model.config["vocab_size"])
+    writer = GGUFWriter(target, model.architecture.name)
     try:
-        _settings(writer, config)
-        writer.add_file_type(LlamaFileType.MOSTLY_Q8_0 if quantize else LlamaFileType.ALL_F32)
+        model.add_settings(writer)
+        writer.add_file_type(LlamaFileType[file_type])
         for name, value in fields.items():
             getattr(writer, f"add_{name}")(value)
-        for name, tensor in load_file(hf / "model.safetensors").items():
-            _add(writer, _renamed(name), _reordered(name, tensor, config), quantize)
+        for name, tensor in model.tensors():
+            kind = _kind(name, tensor, model, file_type)
+            writer.add_tensor(name, _quantized(tensor, kind), raw_dtype=kind)
         writer.write_header_to_file()
         writer.write_kv_data_to_file()
         writer.write_tensors_to_file()
@@ -109,68 +137,47 @@ def _convert(hf: Path, target: Path, quantize: bool) -> None:
         writer.close()
 
 
-def _inexpressible(config: dict[str, Any]) -> Iterator[str]:
-    """What of a configuration the architecture `llama` of llama.cpp, as written here, has not."""
-    if config.get("architectures") != ["LlamaForCausalLM"]:
-        yield ", ".join(config.get("architectures") or ["an unknown architecture"])
-        return
-    rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
-    if (kind := rope.get("rope_type") or rope.get("type") or "default") != "default":
-        yield f"with scaled rotary positions (rope_type: {kind})"
-    if (part := rope.get("partial_rotary_factor", 1)) != 1:
-        yield f"with partial_rotary_factor: {part}"
-    width = config["hidden_size"] / config["num_attention_heads"]
-    if (own := config.get("head_dim") or width) != width:
-        yield f"with head_dim: {own}; hidden_size / num_attention_heads is {width:g}"
-    if (act := config.get("hidden_act", "silu")) != "silu":
-        yield f"with hidden_act: {act}"
+def _kind(name: str, tensor: Tensor, model: GgufModel, file_type: str) -> GGMLQuantizationType:
+    """The type of a tensor's weights, as llama.cpp's `llama-quantize` chooses it."""
+    from gguf import GGMLQuantizationType as Kind
+
+    width = tensor.shape[-1]
+    if file_type == "ALL_F32" or tensor.ndim == 1 or width % _BLOCK_SIZE or "gate_inp" in name:
+        return Kind.F32
+    if file_type == "MOSTLY_Q8_0":
+        return Kind.Q8_0
+    is_finer = name == model.output or _is_finer(name, model.config["num_hidden_layers"])
+    if width % _SUPER_BLOCK_SIZE:
+        return Kind.Q8_0 if is_finer else Kind.Q5_0
+    return Kind.Q6_K if is_finer else Kind.Q4_K
 
 
-def _settings(writer: Any, config: dict[str, Any]) -> None:
-    heads = config["num_attention_heads"]
-    rope = config.get("rope_parameters") or config
-    writer.add_context_length(config["max_position_embeddings"])
-    writer.add_embedding_length(config["hidden_size"])
-    writer.add_block_count(config["num_hidden_layers"])
-    writer.add_feed_forward_length(config["intermediate_size"])
-    writer.add_head_count(heads)
-    writer.add_head_count_kv(config.get("num_key_value_heads") or heads)
-    writer.add_layer_norm_rms_eps(config["rms_norm_eps"])
-    writer.add_rope_dimension_count(config["hidden_size"] // heads)
-    writer.add_rope_freq_base(rope.get("rope_theta", 10000.0))
-    writer.add_vocab_size(config["vocab_size"])
+def _is_finer(name: str, blocks: int) -> bool:
+    """Whether Q4_K_M keeps more bits: in the first and last eighth, and a third of the others."""
+    _, block, part, *_ = [*name.split("."), "", ""]
+    if part not in ("attn_v", "ffn_down", "ffn_down_exps"):
+        return False
+    i, eighth = int(block), blocks // 8
+    return i < eighth or i >= 7 * blocks // 8 or (i - eighth) % 3 == 2
 
 
-def _add(writer: Any, name: str, tensor: npt.NDArray[np.float32], quantize: bool) -> None:
-    """Add a tensor; a row that is no multiple of the block size stays float32, as in llama.cpp."""
+def _quantized(tensor: Tensor, kind: GGMLQuantizationType) -> npt.NDArray[Any]:
+    """The bytes of a tensor's blocks: by the package `gguf`; by ggml of those it cannot write."""
     from gguf import GGMLQuantizationType, quants
 
-    if quantize and tensor.ndim > 1 and tensor.shape[-1] % _BLOCK_SIZE == 0:
-        kind = GGMLQuantizationType.Q8_0
-        writer.add_tensor(name, quants.quantize(tensor, kind), raw_dtype=kind)
-    else:
-        writer.add_tensor(name, tensor)
+    if kind not in (GGMLQuantizationType.Q4_K, GGMLQuantizationType.Q6_K):
+        return quants.quantize(tensor, kind)
+    import numpy as np
 
-
-def _renamed(name: str) -> str:
-    stem, _, kind = name.rpartition(".")
-    if stem in _OUTSIDE:
-        return f"{_OUTSIDE[stem]}.{kind}"
-    _, _, block, part = stem.split(".", 3)
-    return f"blk.{block}.{_BLOCK[part]}.{kind}"
-
-
-def _reordered(
-    name: str, tensor: npt.NDArray[np.float32], config: dict[str, Any]
-) -> npt.NDArray[np.float32]:
-    """Interleave the rotary halves, as llama.cpp expects; `transformers` stores them apart."""
-    heads = config["num_attention_heads"]
-    if "q_proj" in name:
-        pairs = heads
-    elif "k_proj" in name:
-        pairs = config.get("num_key_value_heads") or heads
-    else:
-        return tensor
-    rows = tensor.shape[0] // pairs // 2
-    split = tensor.reshape(pairs, 2, rows, *tensor.shape[1:])
-    return split.swapaxes(1, 2).reshape(tensor.shape)
+    tensor, width = np.ascontiguousarray(tensor, np.float32), tensor.shape[-1]
+    found = np.empty(quants.quant_shape_to_byte_shape(tensor.shape, kind), np.uint8)
+    library = import_module("xllamacpp.xllamacpp").__file__
+    if (quantize := getattr(ctypes.CDLL(library), "ggml_quantize_chunk", None)) is None:
+        raise UserError(f"--quant q4_k_m: {library} has no ggml_quantize_chunk")
+    quantize.restype, number = ctypes.c_size_t, ctypes.c_int64
+    pointers = tensor.ctypes.data_as(ctypes.c_void_p), found.ctypes.data_as(ctypes.c_void_p)
+    sizes = number(0), number(tensor.size // width), number(width)
+    written = quantize(ctypes.c_int(kind), *pointers, *sizes, ctypes.c_void_p(None))
+    if written != found.nbytes:
+        raise UserError(f"--quant q4_k_m: ggml wrote {written} bytes, not {found.nbytes}")
+    return found

@@ -224,10 +224,11 @@ def test_export_refuses_unknown_and_unsupported_formats(
         "--to onxn: no such format (did you mean 'onnx'?)\n"
     )
     assert tune.refused("export", "digits", "--to", "gguf") == (
-        "--to gguf: supports LlamaForCausalLM, not DigitsForImageClassification\n"
+        "--to gguf: supports LlamaForCausalLM, MistralForCausalLM, MixtralForCausalLM, "
+        "Qwen2ForCausalLM, Qwen3ForCausalLM, Gemma3ForCausalLM, not DigitsForImageClassification\n"
     )
     assert tune.refused("export", "digits", "--to", "onnx,pt2", "--quant", "int8") == (
-        "--quant int8: not for --to pt2; onnx takes int8, gguf takes q8_0\n"
+        "--quant int8: not for --to pt2; onnx takes int8, gguf takes q8_0, gguf takes q4_k_m\n"
     )
     assert tune.refused("export", "causal_lm", "--to", "gguf", "--quant", "q8_0") == (
         "--quant q8_0: needs a hidden_size of a multiple of 32, not 16\n"

@@ -39,6 +39,7 @@ FORMAT_EXAMPLES = {
     "pt2": FormatExample(ALL),
     "gguf": FormatExample(("causal_lm",), has_tokenizer=True),
     "gguf-q8_0": FormatExample(("causal_lm",), has_tokenizer=True),
+    "gguf-q4_k_m": FormatExample(("causal_lm",), has_tokenizer=True),
     "onnx-int8": FormatExample(ALL),
     "booster": FormatExample(()),  # tests/trainables/tabular
     "safetensors": FormatExample(()),  # runs nowhere; see below

@@ -25,8 +25,8 @@ def export(
         ),
     ] = "hf",
     quant: Annotated[
-        Literal["q8_0", "int8"] | None,
-        typer.Option(help="Weights of 8 bits: q8_0 for gguf, int8 for onnx."),
+        Literal["q8_0", "q4_k_m", "int8"] | None,
+        typer.Option(help="Weights of fewer bits: q8_0 or q4_k_m for gguf, int8 for onnx."),
     ] = None,
     layout: Annotated[
         Literal["plain", "classic"],
@@ -83,11 +83,11 @@ def _write(picked: SelectedModel, name: str, verify: bool, force: bool, classic:
     for check in checks:
         echo(f"verified   {check.summary}")
     form = make_format(name)
-    for runtime in form.runtimes if verify else ():
+    model = target / "final" if classic else target
+    for runtime in form.judges(model) if verify else ():
         if not runtime.installed:
             needs = runtime.needs
             echo(f"not run    {needs}; to verify with it: pip install {needs}")
-    model = target / "final" if classic else target
     echo(f"load       {form.load_line(model).format(folder=model)}")
 
 
