@@ -18,8 +18,8 @@ from trainables.causal_lm.layouts.rules import (
     unknown_type,
     window_problem,
 )
-from trainables.causal_lm.lora import LoRAConfig, lora_problem
-from trainables.causal_lm.quantized import quantize_problem
+from trainables.causal_lm.lora import LoRAConfig
+from trainables.causal_lm.quantized import missing_packages
 from trainables.causal_lm.shape import ShapeConfig
 from trainables.config import Problem, path_in
 from trainables.data.hub import hub_problem
@@ -101,18 +101,6 @@ class CausalLMConfig(ShapeConfig):
     eval_sequences: int = Field(
         128, gt=0, description="sequences evaluated at each report, spread over the split"
     )
-    parametrization: Literal["standard", "mup", "completep"] = Field(
-        "standard",
-        description="of a model from scratch. mup: initial values and learning rates follow the"
-        " width, so that the best learning rate of a narrow model is that of a wide one; completep:"
-        " the depth too. They are equal to standard at the base's size",
-    )
-    base_hidden_size: int = Field(
-        64, gt=0, description="mup, completep: hidden_size of the model whose settings hold"
-    )
-    base_num_layers: int = Field(
-        2, gt=0, description="completep: num_layers of the model whose settings hold"
-    )
     init_seed: int = Field(
         0, ge=0, description="of the initial weights; models of one init_seed can be averaged"
     )
@@ -144,7 +132,7 @@ class CausalLMConfig(ShapeConfig):
             )
         if self.adamw_learning_rate is not None and self.optimizer != "muon":
             raise ValueError("adamw_learning_rate has an effect only with optimizer: muon")
-        self._check_parametrization()
+        self.check_parametrization(pretrained=self.is_pretrained)
         if (
             self.tokenizer is not None
             and self.vocab_size != type(self).model_fields["vocab_size"].default
@@ -160,23 +148,6 @@ class CausalLMConfig(ShapeConfig):
                 f" (num_heads is {self.heads}): rotary positions turn pairs of units"
             )
         return self
-
-    def _check_parametrization(self) -> None:
-        fields = type(self).model_fields
-        if self.parametrization == "standard":
-            for name in ("base_hidden_size", "base_num_layers"):
-                if getattr(self, name) != fields[name].default:
-                    raise ValueError(f"{name}: no effect with parametrization: standard")
-        elif self.is_pretrained:
-            raise ValueError("parametrization is of a model from scratch; remove it")
-        elif self.experts is not None:
-            raise ValueError(f"parametrization: {self.parametrization} has no rule for experts")
-
-    @property
-    def base(self) -> CausalLMConfig:
-        """Of the model whose settings hold, with `parametrization` other than standard."""
-        sizes = {"hidden_size": self.base_hidden_size, "num_layers": self.base_num_layers}
-        return self.model_copy(update=sizes)
 
     @property
     def is_pretrained(self) -> bool:
@@ -232,7 +203,7 @@ class CausalLMConfig(ShapeConfig):
         for pattern in self.data.paths:
             if (problem := path_problem(pattern)) is not None:
                 found.append((("data", "paths"), problem))
-        found += self._missing_packages()
+        found += [] if self.lora is None else missing_packages(self.lora)
         for key, file in {"model_name_or_path": "config", "tokenizer": "tokenizer_config"}.items():
             name = getattr(self, key)
             if name is None or Path(name).expanduser().is_dir():
@@ -244,13 +215,6 @@ class CausalLMConfig(ShapeConfig):
             ) is not None:
                 found.append(((key,), problem))
         return found
-
-    def _missing_packages(self) -> list[Problem]:
-        if self.lora is None:
-            return []
-        quantize = quantize_problem() if self.lora.quantize else None
-        problems = {("lora",): lora_problem(), ("lora", "quantize"): quantize}
-        return [(place, problem) for place, problem in problems.items() if problem is not None]
 
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
         """With experts, ranks count tokens together, so they have equally many micro-batches."""

@@ -10,6 +10,8 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 from search_spaces.errors import UserError
+from trainables.causal_lm.lora import LoRAConfig, lora_problem
+from trainables.config import Problem
 
 if TYPE_CHECKING:
     import torch
@@ -18,7 +20,14 @@ if TYPE_CHECKING:
 EXTRA = "tune-platform[qlora]"
 
 
-def quantize_problem() -> str | None:
+def missing_packages(lora: LoRAConfig) -> list[Problem]:
+    """What an adapter needs and this machine has not."""
+    quantize = _quantize_problem() if lora.quantize else None
+    problems = {("lora",): lora_problem(), ("lora", "quantize"): quantize}
+    return [(place, problem) for place, problem in problems.items() if problem is not None]
+
+
+def _quantize_problem() -> str | None:
     """Why a quantized base cannot be trained on this machine, if so."""
     import torch
 

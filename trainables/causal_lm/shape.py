@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -73,6 +73,19 @@ class ShapeConfig(DataParallelConfig):
         " its vocab_size; null: a BPE of the text",
     )
 
+    parametrization: Literal["standard", "mup", "completep"] = Field(
+        "standard",
+        description="of a model from scratch. mup: initial values and learning rates follow the"
+        " width, so that the best learning rate of a narrow model is that of a wide one; completep:"
+        " the depth too. They are equal to standard at the base's size",
+    )
+    base_hidden_size: int = Field(
+        64, gt=0, description="mup, completep: hidden_size of the model whose settings hold"
+    )
+    base_num_layers: int = Field(
+        2, gt=0, description="completep: num_layers of the model whose settings hold"
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _shape_of_size(cls, given: Any) -> Any:
@@ -92,6 +105,28 @@ class ShapeConfig(DataParallelConfig):
                 f"{', '.join(given)}: no effect with {start}, which has its own;"
                 " remove one or the other"
             )
+
+    def check_parametrization(self, *, pretrained: bool) -> None:
+        """Refuse a parametrization that has no rule here, and a base without one.
+
+        Raises:
+            ValueError: so it is.
+        """
+        fields = type(self).model_fields
+        if self.parametrization == "standard":
+            for name in ("base_hidden_size", "base_num_layers"):
+                if getattr(self, name) != fields[name].default:
+                    raise ValueError(f"{name}: no effect with parametrization: standard")
+        elif pretrained:
+            raise ValueError("parametrization is of a model from scratch; remove it")
+        elif self.experts is not None:
+            raise ValueError(f"parametrization: {self.parametrization} has no rule for experts")
+
+    @property
+    def base(self) -> Self:
+        """Of the model whose settings hold, with `parametrization` other than standard."""
+        sizes = {"hidden_size": self.base_hidden_size, "num_layers": self.base_num_layers}
+        return self.model_copy(update=sizes)
 
     @property
     def heads(self) -> int:

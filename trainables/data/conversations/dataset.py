@@ -17,12 +17,11 @@ import json
 import logging
 import os
 import sys
-from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -36,14 +35,12 @@ from trainables.data.bad_rows import BadRow, BadRows
 from trainables.data.conversations.chat import (
     Chat,
     Flags,
-    Rendered,
-    Tokens,
     encode,
     open_chat,
 )
 from trainables.data.conversations.config import RowsConfig
 from trainables.data.conversations.packing import write_sequences
-from trainables.data.conversations.rows import Conversation
+from trainables.data.conversations.talks import Talk, TalkFile, collect_labels, write_questions
 from trainables.data.corpora.generated import (
     GENERATED,
     GENERATED_VERSION,
@@ -52,7 +49,7 @@ from trainables.data.corpora.generated import (
 )
 from trainables.data.corpora.library import MAX_ROWS, write_docstrings
 from trainables.data.shared_folder import content_digest, publish, publish_settings, text_digest
-from trainables.data.splits import assign_splits, exact_split
+from trainables.data.splits import exact_split
 from trainables.data.text.config import key_settings
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import END, Encoder, TokenSettings, describe, open_encoder, train_bpe
@@ -62,7 +59,6 @@ SHAPES = 4
 VERSION = 3
 """Version of the packing; raise it with any change of code that changes the arrays."""
 log = logging.getLogger(__name__)
-Talk = tuple[Conversation, Rendered]
 
 
 @dataclass(frozen=True)
@@ -218,7 +214,7 @@ class _RowBuild:
         data, config, size = self.data, self.config, self.data.answers_of_row
         bad, most = BadRows(data.on_bad_data), data.max_rows and size * data.max_rows
         read = itertools.islice(bad.leave_out(self._talks(), size), most)
-        talks = _TalkFile(folder / "talks", read, named=data.splits == "file_names")
+        talks = TalkFile(folder / "talks", read, named=data.splits == "file_names")
         if talks.unread and data.source == "files":
             log.warning("data: columns that are not read: %s", ", ".join(sorted(talks.unread)))
         if talks.left_out:
@@ -240,7 +236,7 @@ class _RowBuild:
         (folder / "meta.json").write_text(json.dumps(meta, indent=1))
 
     def _write_split(
-        self, folder: Path, split: Split, talks: _TalkFile, encoder: Encoder, bad: BadRows
+        self, folder: Path, split: Split, talks: TalkFile, encoder: Encoder, bad: BadRows
     ) -> int:
         """Write the arrays, labels and questions of a split; returns its number of sequences."""
         length, size = self.config.sequence_length, self.data.answers_of_row
@@ -249,8 +245,8 @@ class _RowBuild:
         rows = encode(talks.read(split), encoder, length + 1, self.data.on_long, prompts=asked)
         labels: list[bool] = []
         with open(folder / f"{split}.questions.jsonl" if asked else os.devnull, "w") as lines:
-            kept = _noting_labels(bad.leave_out(rows, size), labels)
-            tokens = _with_questions(kept, lines, wanted=asked)
+            kept = collect_labels(bad.leave_out(rows, size), labels)
+            tokens = write_questions(kept, lines, wanted=asked)
             count = write_sequences(f"{folder / split}", tokens, length, encoder, packed=packed)
         if labels:
             np.save(folder / f"{split}.labels.npy", labels)
@@ -266,62 +262,3 @@ class _RowBuild:
                     yield BadRow(f"{row.place}: {rendered}")
                 else:
                     yield replace(row, unit=unit or row.unit), rendered
-
-
-class _TalkFile:
-    """Rendered conversations in a file, of which there may be more than memory takes.
-
-    Attributes:
-        file: of them.
-        unread: columns that are not read.
-        left_out: how many end with turns that are no answers.
-    """
-
-    def __init__(self, file: Path, talks: Iterable[Talk], *, named: bool) -> None:
-        """Write conversations, whose units name their splits, or else decide by a digest."""
-        self.file, self.unread, self.left_out = file, set[str](), 0
-        self._places, units = array("q"), list[str]()
-        with open(file, "wb") as rows:
-            for talk in talks:
-                self._places.append(rows.tell())
-                # more digits than a split is decided by
-                units.append(talk[0].unit if named else text_digest(talk[0].unit)[:16])
-                self.unread |= talk[0].unread
-                self.left_out += talk[0].left_out > 0
-                told = {**vars(talk[0]), "unread": None}, vars(talk[1])
-                rows.write(json.dumps(told, default=str).encode() + b"\n")  # it is rendered
-        splits = assign_splits(units)
-        self._splits = [splits[unit] for unit in units]
-
-    def read(self, split: Split) -> Iterator[Talk]:
-        """The conversations of a split, in order."""
-        with open(self.file, "rb") as file:
-            for place, found in zip(self._places, self._splits, strict=True):
-                if found is split:
-                    file.seek(place)
-                    talk, rendered = json.loads(file.readline())
-                    yield Conversation(**talk), Rendered(**rendered)
-
-
-def _noting_labels(
-    rows: Iterable[tuple[Conversation, Tokens]], labels: list[bool]
-) -> Iterator[tuple[Conversation, Tokens]]:
-    """The rows, whose labels are appended to a list where they have one."""
-    for talk, tokens in rows:
-        if talk.label is not None:
-            labels.append(talk.label)
-        yield talk, tokens
-
-
-def _with_questions(
-    rows: Iterable[tuple[Conversation, Tokens]], lines: IO[str], *, wanted: bool
-) -> Iterator[Tokens]:
-    """The tokens of conversations, whose questions are written into a file if they are wanted."""
-    for talk, tokens in rows:
-        if wanted:
-            asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
-            last = max(i for i, m in enumerate(talk.messages) if m["role"] == "assistant")
-            line = {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}
-            line |= {"messages": talk.messages[:last], "tools": talk.tools}
-            lines.write(json.dumps(line) + "\n")
-        yield tokens

@@ -1,0 +1,76 @@
+"""Rendered conversations on their way into the arrays of a data set."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from trainables.base import Split
+from trainables.data.conversations.chat import Rendered, Tokens
+from trainables.data.conversations.rows import Conversation
+from trainables.data.shared_folder import text_digest
+from trainables.data.splits import assign_splits
+
+Talk = tuple[Conversation, Rendered]
+
+
+class TalkFile:
+    """Rendered conversations in a file, of which there may be more than memory takes.
+
+    Attributes:
+        file: of them.
+        unread: columns that are not read.
+        left_out: how many end with turns that are no answers.
+    """
+
+    def __init__(self, file: Path, talks: Iterable[Talk], *, named: bool) -> None:
+        """Write conversations, whose units name their splits, or else decide by a digest."""
+        self.file, self.unread, self.left_out = file, set[str](), 0
+        self._places, units = array("q"), list[str]()
+        with open(file, "wb") as rows:
+            for talk in talks:
+                self._places.append(rows.tell())
+                # more digits than a split is decided by
+                units.append(talk[0].unit if named else text_digest(talk[0].unit)[:16])
+                self.unread |= talk[0].unread
+                self.left_out += talk[0].left_out > 0
+                told = {**vars(talk[0]), "unread": None}, vars(talk[1])
+                rows.write(json.dumps(told, default=str).encode() + b"\n")  # it is rendered
+        splits = assign_splits(units)
+        self._splits = [splits[unit] for unit in units]
+
+    def read(self, split: Split) -> Iterator[Talk]:
+        """The conversations of a split, in order."""
+        with open(self.file, "rb") as file:
+            for place, found in zip(self._places, self._splits, strict=True):
+                if found is split:
+                    file.seek(place)
+                    talk, rendered = json.loads(file.readline())
+                    yield Conversation(**talk), Rendered(**rendered)
+
+
+def collect_labels(
+    rows: Iterable[tuple[Conversation, Tokens]], labels: list[bool]
+) -> Iterator[tuple[Conversation, Tokens]]:
+    """The rows, whose labels are appended to a list where they have one."""
+    for talk, tokens in rows:
+        if talk.label is not None:
+            labels.append(talk.label)
+        yield talk, tokens
+
+
+def write_questions(
+    rows: Iterable[tuple[Conversation, Tokens]], lines: IO[str], *, wanted: bool
+) -> Iterator[Tokens]:
+    """The tokens of conversations, whose questions are written into a file if they are wanted."""
+    for talk, tokens in rows:
+        if wanted:
+            asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
+            last = max(i for i, m in enumerate(talk.messages) if m["role"] == "assistant")
+            line = {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}
+            line |= {"messages": talk.messages[:last], "tools": talk.tools}
+            lines.write(json.dumps(line) + "\n")
+        yield tokens
