@@ -77,7 +77,9 @@ class Format(ABC):
     """Runtimes that verify the copy; at least one of them is always installed. None for a format
     that copies bytes and compares them itself."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Modules that `tune-platform[export]` installs."""
+    """Modules that not every installation has."""
+    extra: ClassVar[str] = EXTRA
+    """What installs them."""
 
     @abstractmethod
     def write(self, model: ModelSource, folder: Path) -> None:
@@ -106,7 +108,7 @@ class Format(ABC):
         missing = [m for m in self.needs if importlib.util.find_spec(m) is None]
         if missing:
             raise UserError(
-                f"--to {name}: needs {', '.join(missing)}; install with: pip install '{EXTRA}'"
+                f"--to {name}: needs {', '.join(missing)}; install with: pip install '{self.extra}'"
             )
 
 

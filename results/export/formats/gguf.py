@@ -99,6 +99,7 @@ class GgufQ4(Gguf):
 
     runtimes = tuple(replace(one, tolerance=5e-1, most_lost=2e-1) for one in Gguf.runtimes)
     needs = (*Gguf.needs, "xllamacpp")
+    extra = "tune-platform[export,llama-cpp]"
     file_type = "MOSTLY_Q4_K_M"
 
 
