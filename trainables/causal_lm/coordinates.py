@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from pydantic import ValidationError
 from torch import nn
 
 from search_spaces.errors import UserError
@@ -75,7 +76,12 @@ def coordinates(config: CausalLMConfig, cache: Path) -> Iterator[Coordinate]:
         config: of a trial; its learning rate is constant here. Its width and depth are of powers of
             two.
         cache: folder of prepared data.
+
+    Raises:
+        UserError: there is no smaller model, or no check of such a model.
     """
+    if config.is_pretrained or config.experts is not None:
+        raise UserError("the check is of models from scratch without experts")
     yield from _along("hidden_size", _smaller(config.hidden_size, 32), config, cache)
     if config.parametrization == "completep":
         found = _along("num_layers", _smaller(config.num_layers, 2), config, cache)
@@ -96,15 +102,23 @@ def _along(
     if len(sizes) < 2:
         raise UserError(f"{axis}: {sizes[-1]} has no half to compare with; give a power of two")
     of_sizes = [
-        [
-            _of_model(config.model_copy(update={axis: size, "init_seed": n}), cache)
-            for n in range(SEEDS)
-        ]
+        [_of_model(_resized(config, axis, size, seed), cache) for seed in range(SEEDS)]
         for size in sizes
     ]
     for name in of_sizes[0][0]:
         means = (geometric_mean([one[name] for one in models]) for models in of_sizes)
         yield Coordinate(axis, name, tuple(sizes), tuple(means))
+
+
+def _resized(config: CausalLMConfig, axis: str, size: int, seed: int) -> CausalLMConfig:
+    """The configuration at another size; an MLP whose width is given keeps its ratio."""
+    changes = {axis: size, "init_seed": seed}
+    if axis == "hidden_size" and config.intermediate_size is not None:
+        changes["intermediate_size"] = config.intermediate_size * size // config.hidden_size
+    try:
+        return CausalLMConfig.model_validate(config.model_dump() | changes)
+    except ValidationError as e:
+        raise UserError(f"{axis} {size}: {e.errors()[0]['msg']}") from e
 
 
 def _of_model(config: CausalLMConfig, cache: Path) -> dict[str, float]:

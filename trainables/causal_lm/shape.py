@@ -112,15 +112,17 @@ class ShapeConfig(DataParallelConfig):
         Raises:
             ValueError: so it is.
         """
-        fields = type(self).model_fields
-        if self.parametrization == "standard":
-            for name in ("base_hidden_size", "base_num_layers"):
-                if getattr(self, name) != fields[name].default:
-                    raise ValueError(f"{name}: no effect with parametrization: standard")
-        elif pretrained:
+        fields, kind = type(self).model_fields, self.parametrization
+        unused = {"standard": ("base_hidden_size", "base_num_layers"), "mup": ("base_num_layers",)}
+        for name in unused.get(kind, ()):
+            if getattr(self, name) != fields[name].default:
+                raise ValueError(f"{name}: no effect with parametrization: {kind}")
+        if kind == "standard":
+            return
+        if pretrained:
             raise ValueError("parametrization is of a model from scratch; remove it")
-        elif self.experts is not None:
-            raise ValueError(f"parametrization: {self.parametrization} has no rule for experts")
+        if self.experts is not None:
+            raise ValueError(f"parametrization: {kind} has no rule for experts")
 
     @property
     def base(self) -> Self:

@@ -22,6 +22,7 @@ BASE: dict[str, Any] = {
     "data": {"max_bytes": 60_000},
 }
 COMPLETE = {**BASE, "parametrization": "completep", "base_hidden_size": 32, "base_num_layers": 2}
+MUP = {**BASE, "parametrization": "mup", "base_hidden_size": 32}
 LARGE = {"hidden_size": 128, "num_layers": 6}
 M, DEPTH = 4, 3
 
@@ -52,7 +53,7 @@ def train(
 
 def test_at_the_size_of_the_base_nothing_differs(cache: Path) -> None:
     found = []
-    for config in (BASE, COMPLETE, {**COMPLETE, "parametrization": "mup"}):
+    for config in (BASE, COMPLETE, MUP):
         task = task_of(cache, config)
         model = task.new_model()
         found.append(train(task, model, task.optimizer(model)))
@@ -117,6 +118,7 @@ def test_depth_is_checked_with_completep(cache: Path) -> None:
     ("config", "word"),
     [
         ({**BASE, "base_hidden_size": 32}, "standard"),
+        ({**MUP, "base_num_layers": 4}, "base_num_layers"),
         ({**COMPLETE, "experts": {"count": 4}}, "experts"),
         ({"model_name_or_path": "some/model", "parametrization": "mup"}, "scratch"),
     ],
