@@ -21,7 +21,7 @@ from trainables.sft.config import CHECKED_BYTES, RowsTrainedConfig
 from trainables.sft.start import StartConfig
 from trainables.training.trainable import TaskTrainable
 
-_OF_LABELS = {"text", "text_pair", "label"}
+_OF_LABELS = {"text", "text_pair", "label", "answer"}
 _OF_PAIRS = {"question", "chosen", "rejected", "answer", "on_long"}
 
 

@@ -73,6 +73,17 @@ class PairsConfig(RowsConfig):
         kind = "conversational " if form.startswith("conversational") else ""
         return found, f"{kind}preference pairs"
 
+    def check_columns(self) -> None:
+        """Refuse columns that are not read.
+
+        Raises:
+            ValueError: some are given.
+        """
+        pairs = self.label is None
+        for name in ("answer",) if pairs else ("chosen", "rejected"):
+            if getattr(self, name) != PairsConfig.model_fields[name].default:
+                raise ValueError(f"data.{name}: no effect {'without' if pairs else 'with'} label")
+
     def as_answers(self) -> AnswersConfig:
         """The questions with their preferred answers."""
         given = self.model_dump(exclude={"chosen", "rejected", "label", "answer"})
@@ -165,6 +176,7 @@ class DPOConfig(TunedConfig):
                 raise ValueError(f"{name} has an effect only with loss: {' or '.join(losses)}")
         if self.loss == "kto" and self.batch_size < 2:
             raise ValueError("batch_size: kto compares rows of a batch; it must be 2 or more")
+        self.data.check_columns()
         if self.data.label is not None:
             if self.loss != "kto":
                 raise ValueError("data.label: only loss: kto learns from single answers")

@@ -171,6 +171,11 @@ def test_bad_pairs_are_named_by_their_line(tmp_path: Path) -> None:
         ({"loss": "ipo", "label_smoothing": 0.1}, "only with loss: sigmoid or simpo"),
         ({"data": {"source": "docstrings"}}, "arithmetic"),
         ({"gamma": 0.3}, "gamma has an effect only with loss: simpo"),
+        ({"data": {"answer": "reply"}}, "data.answer"),
+        (
+            {"loss": "kto", "data": {"source": "files", "paths": "a", "label": "l", "chosen": "c"}},
+            "data.chosen",
+        ),
         ({"loss": "orpo", "undesirable_weight": 2.0}, "only with loss: kto"),
         ({"loss": "kto", "batch_size": 1}, "2 or more"),
         ({"data": LABELS}, "only loss: kto"),
