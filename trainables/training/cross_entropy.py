@@ -66,9 +66,10 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return (each * shares).sum()
 
     @staticmethod
-    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
+    def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         by_hidden, by_weight = ctx.saved_tensors
-        return by_hidden * grads[0].to(by_hidden.dtype), by_weight * grads[0], None
+        of_weight = by_weight * grads[0] if ctx.needs_input_grad[1] else None
+        return by_hidden * grads[0].to(by_hidden.dtype), of_weight, None
 
 
 class _LinearCrossEntropies(torch.autograd.Function):
@@ -80,21 +81,23 @@ class _LinearCrossEntropies(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *grads: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         given, of_weight = ctx.saved_tensors, ctx.needs_input_grad[1]
-        return (*_computed(given, grads[0] / given[3], of_weight)[1:], None, None)
+        _, by_hidden, by_weight = _computed(given, grads[0] / given[3], of_weight)
+        return by_hidden, by_weight if of_weight else None, None, None
 
 
 def _computed(
     given: Sequence[Any], shares: torch.Tensor | None = None, of_weight: bool = False
 ) -> tuple[torch.Tensor, ...]:
-    """Losses of tokens; with their shares in a sum, its gradients by `hidden` and `weight`.
+    """Losses of tokens; with their shares in a sum, also its gradients by `hidden` and `weight`.
 
-    The shares are divided by the temperature, and the gradients without them have no meaning.
+    The shares are divided by the temperature. Without `of_weight` the last one has no meaning.
     """
     hidden, weight, targets, temperature = given
     matrix, counts = weight.to(hidden.dtype), targets != IGNORED
     classes = torch.arange(len(weight), device=weight.device)
     losses, by_hidden = [], []
-    by_weight = torch.zeros_like(weight, dtype=torch.float32)
+    shape = weight.shape if of_weight else ()
+    by_weight = torch.zeros(shape, dtype=torch.float32, device=weight.device)
     for part in _parts(len(targets), len(weight)):
         logits, target = (hidden[part] @ matrix.T).float(), targets[part, None].clamp(min=0)
         if temperature is not None:
@@ -109,7 +112,9 @@ def _computed(
         by_hidden.append(by_logits @ matrix)
         if of_weight:
             by_weight = by_weight + by_logits.T @ hidden[part]
-    return torch.cat(losses), torch.cat(by_hidden or losses), by_weight.to(weight.dtype)
+    if shares is None:
+        return (torch.cat(losses),)
+    return torch.cat(losses), torch.cat(by_hidden), by_weight.to(weight.dtype)
 
 
 def _parts(tokens: int, classes: int) -> list[slice]:
