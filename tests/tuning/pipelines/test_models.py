@@ -59,18 +59,19 @@ def test_an_evaluate_stage_takes_tasks(made: PipelinePaths, tmp_path: Path) -> N
     pytest.importorskip("lm_eval")
     (rows := tmp_path / "rows.jsonl").write_text('{"question": "The", "answer": 0}\n')
     (task := tmp_path / "words.yaml").write_text(TASK.format(data=rows))
-    plain = "kind: evaluate, model: pretrain.winner"
-    file = small.write(tmp_path / "own", FILE.replace(plain, f"{plain}, tasks: [{task}]"))
-    pipeline = load_pipeline(file)
-    stage = pipeline.stages["scores"]
+    # A name of its own: the folder of the stage `scores` belongs to every test.
+    plain = "name: scores, kind: evaluate, model: pretrain.winner"
+    own = f"name: by_tasks, kind: evaluate, model: pretrain.winner, tasks: [{task}]"
+    pipeline = load_pipeline(small.write(tmp_path / "own", FILE.replace(plain, own)))
+    stage = pipeline.stages["by_tasks"]
     output = run_stage(stage, StageContext(pipeline, made))
     assert output.result["eval/words/acc"] in (0, 1)
     assert output.result["eval_loss"] > 0
     (kept,) = made.sweep("pretrain").evaluations.glob("*.json")
     assert json.loads(kept.read_text())["tasks"]["words"]["examples"] == 1
-    key = stage_keys(pipeline, tmp_path)["scores"]
+    key = stage_keys(pipeline, tmp_path)["by_tasks"]
     task.write_text(task.read_text().replace("moon", "star"))
-    assert stage_keys(pipeline, tmp_path)["scores"] != key
+    assert stage_keys(pipeline, tmp_path)["by_tasks"] != key
     task.unlink()
     with pytest.raises(UserError, match="no task file is there"):
         check_pipeline(pipeline)
