@@ -4,7 +4,8 @@
 
 On the CPU with one thread: the rollouts of `search_spaces/grpo.yaml`, and texts one at a time. On a
 GPU, if there is one, those of `search_spaces/pipelines/stories_gpu.yaml`, too. `padded` is our way
-without steps that are recorded as CUDA graphs. Weights are random, and texts do not end. Greedy
+without steps that are recorded as CUDA graphs. Weights are random, and texts do not end but where a
+share of the vocabulary ends them: then half of them go on alone, and so on. Greedy
 tokens are compared in float32. Seconds are medians, on the CPU those of its time; runs take turns.
 """
 
@@ -42,14 +43,18 @@ class Case:
     heads: int = 4
     intermediate_size: int = 256
     vocabulary: int = 270
+    ends: int = 0
+    """Tokens that end a text; drawn at random."""
 
 
 STORIES = (512, 8, 8, 1024, 32000)
 CASES = [
     Case("grpo.yaml", "cpu", 16, 8, 20, 5),
     Case("grpo.yaml, groups of 16", "cpu", 16, 16, 20, 5),
+    Case("grpo.yaml, answers of about 32", "cpu", 16, 8, 20, 128, ends=8),
     Case("one text", "cpu", 1, 1, 20, 64),
     Case("stories_gpu.yaml", "cuda", 16, 16, 30, 61, *STORIES),
+    Case("stories_gpu.yaml, about 61", "cuda", 16, 16, 30, 244, *STORIES, ends=500),
     Case("stories_gpu.yaml, one text", "cuda", 1, 1, 30, 61, *STORIES),
 ]
 
@@ -81,15 +86,18 @@ def measured(case: Case, times: int) -> str:
         "pad_token_id": 0,
         "eos_token_id": None,
     }
+    ends = np.random.default_rng(1).choice(case.vocabulary - 1, case.ends, replace=False) + 1
+    stop = {"eos_token_id": ends.tolist() or None}
     numbers = noise(0, 1, range(case.questions), case.samples, case.tokens)
     device = torch.device(case.device)
 
     def ours(reading: Reading) -> None:
         model.text_reading = reading
-        sample(model, prompts, frozenset(), 1.0, numbers)
+        sample(model, prompts, frozenset(ends.tolist()), 1.0, numbers)
 
     def theirs() -> None:
-        model.generate(**given, do_sample=True, top_k=0, num_return_sequences=case.samples)
+        more = {"top_k": 0, "num_return_sequences": case.samples, **stop}
+        model.generate(**{**given, **more}, do_sample=True)
 
     runs: dict[str, Callable[[], None]] = {
         "ours": lambda: ours(Reading.STEPS),

@@ -16,7 +16,7 @@ from trainables.parallel.context import attention_name
 
 SLOTS = 64
 """On a GPU, keys and values of so many tokens are read, then of twice as many, and so on."""
-MOST_STEPS = 4
+MOST_STEPS = 6
 """Of a model, which are kept on a GPU."""
 LARGEST_SHARE = 1 / 32
 """Of a GPU's memory, which the keys and values of a step may take."""
@@ -103,6 +103,17 @@ class DecodeStep:
                 mine[:, :, width:] = 0  # what is masked must be finite
         if mask.device.type != "cuda":  # attention without a mask rounds otherwise
             self._is_masked = not bool(mask.all())
+
+    def select(self, rows: torch.Tensor) -> tuple[Cache, torch.Tensor]:
+        """The cache and the mask, [texts, tokens], of some of its texts, int64 [texts]."""
+        layers: Any = []
+        for mine in self._cache.layers:
+            layers.append(DynamicLayer())  # type: ignore[no-untyped-call]
+            layers[-1].lazy_initialization(mine.keys, mine.values)
+            layers[-1].keys, layers[-1].values = (
+                tensor[:, :, : self._length][rows] for tensor in (mine.keys, mine.values)
+            )
+        return Cache(layers=layers), self._mask[rows, 0, 0, : self._length]
 
     def scores(self, model: nn.Module, ids: torch.Tensor) -> torch.Tensor:
         """Logits after one more token of each text, float32 [texts, vocabulary].

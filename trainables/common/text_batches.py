@@ -11,6 +11,9 @@ from torch import nn
 
 from trainables.common.decode_step import DecodeStep, step_of
 
+SMALLEST = 32
+"""Texts, of which half are read no faster by a GPU."""
+
 
 class Reading(Enum):
     """How a model reads texts that go on, the cheapest first."""
@@ -44,8 +47,10 @@ class TextBatch:
             reading: how they are read.
             most: tokens that are added, at most.
         """
-        self.texts, self.reading, self._model, self._most = texts, reading, model, most
+        self.reading, self._model = reading, model
         self.ids, self._mask = _left_padded(prompts, next(model.parameters()).device)
+        self.texts = torch.tensor(texts, device=self.ids.device)
+        self._slots = self._mask.shape[1] + most
         self._cache: dict[str, Any] = {}
         self._step: DecodeStep | None = None
 
@@ -71,14 +76,51 @@ class TextBatch:
         if self._step is None:
             self._mask = torch.cat([self._mask, torch.ones_like(self._mask[:, :1])], dim=1)
 
+    def compact(self, done: torch.Tensor) -> int:
+        """Go on with half of the texts, a quarter, … alone, where all others have ended.
+
+        So there are few shapes, for each of which a GPU needs a graph of its own. Nothing is done
+        for texts that are read by length.
+
+        Args:
+            done: which texts of all batches have ended, bool.
+
+        Returns:
+            How many of this batch have not.
+        """
+        ended = done[self.texts]
+        going = len(ended) - int(ended.sum())
+        size, smallest = len(ended), SMALLEST if done.device.type == "cuda" else 1
+        while size >= 2 * max(going, smallest):
+            size //= 2
+        if going and size < len(ended) and self.reading in (Reading.STEPS, Reading.PADDED):
+            self._select(ended.int().argsort(stable=True)[:size].sort().values)
+        return going
+
+    def _select(self, rows: torch.Tensor) -> None:
+        """Go on with some rows alone, int64 [kept]."""
+        if self._step is None:
+            for cache in self._cache.values():
+                cache.reorder_cache(rows)
+            self._mask = self._mask[rows]
+        elif not self._begin_steps(*self._step.select(rows), len(rows)):
+            return
+        self.ids, self.texts = self.ids[rows], self.texts[rows]
+
+    def _begin_steps(self, cache: Any, mask: torch.Tensor, texts: int) -> bool:
+        """Read what follows in steps of fixed shape; returns whether that can be done."""
+        step = step_of(self._model, cache, texts, self._slots)
+        if step is None:
+            return False
+        step.begin(cache, mask)
+        self._step = step
+        return True
+
     def _for_each_text(self, logits: torch.Tensor) -> torch.Tensor:
         samples = len(self.texts) // len(logits)
         if self.reading is Reading.STEPS:
             (cache,) = self._cache.values()
-            slots = self._mask.shape[1] + self._most
-            self._step = step_of(self._model, cache, len(self.texts), slots)
-            if self._step is not None:
-                self._step.begin(cache, self._mask)
+            if self._begin_steps(cache, self._mask, len(self.texts)):
                 self._cache = {}
                 return logits.repeat_interleave(samples, dim=0)
             self.reading = Reading.PADDED

@@ -88,10 +88,11 @@ def decode(
 
     Args:
         choose: returns the next token of each text, int64 [texts], by the logits, float32
-            [texts, vocabulary]; also for some tokens behind the last end, if `looks` is not 1.
+            [texts, vocabulary], which the next call overwrites; also for texts that have ended,
+            whose logits have no meaning.
         samples: texts of each prompt, one behind the other; the prompt is computed once.
-        looks: tokens of each text after which it is asked whether all have ended; None: 1, and
-            `BETWEEN_LOOKS` on a GPU.
+        looks: tokens of each text after which it is asked which have ended; None: 1, and
+            `BETWEEN_LOOKS` on a GPU. Where half have, the others go on alone.
 
     Returns:
         int64 [prompts * samples, tokens]; what follows a text's first end has no meaning.
@@ -107,22 +108,26 @@ def _continued(
     choose: Callable[[torch.Tensor], torch.Tensor],
     looks: int | None = None,
 ) -> torch.Tensor:
-    places = [place for batch in batches for place in batch.texts]
-    order = torch.tensor(places).argsort().to(batches[0].ids.device)
-    own = [torch.tensor(batch.texts, device=order.device) for batch in batches]
-    stops = torch.tensor(sorted(ends), dtype=torch.int64, device=order.device)
+    device, texts = batches[0].ids.device, sum(len(batch.texts) for batch in batches)
+    stops = torch.tensor(sorted(ends), dtype=torch.int64, device=device)
     if looks is None:
-        looks = BETWEEN_LOOKS if order.device.type == "cuda" else 1
+        looks = BETWEEN_LOOKS if device.type == "cuda" else 1
     added: list[torch.Tensor] = []
-    done = torch.zeros(len(order), dtype=torch.bool, device=order.device)
+    done = torch.zeros(texts, dtype=torch.bool, device=device)
+    every: torch.Tensor | None = None
     for number in range(1, most + 1):
-        ids = choose(torch.cat([batch.scores() for batch in batches])[order])
+        scores = torch.cat([batch.scores() for batch in batches])
+        every = torch.empty_like(scores) if every is None else every
+        every[torch.cat([batch.texts for batch in batches])] = scores  # others keep their last
+        ids = choose(every)
         added.append(ids)
         done |= torch.isin(ids, stops)
-        if number == most or (number % looks == 0 and done.all()):
+        if number == most:
             break
-        for batch, texts in zip(batches, own, strict=True):
-            batch.append(ids[texts])
+        for batch in batches:
+            batch.append(ids[batch.texts])
+        if ends and number % looks == 0 and not sum(batch.compact(done) for batch in batches):
+            break
     found = torch.stack(added, dim=1)
     going = torch.isin(found, stops).cummax(dim=1).values.logical_not().any(dim=0)
     return found[:, : 1 + int(going.sum())]

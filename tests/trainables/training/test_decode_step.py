@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -60,6 +61,27 @@ def test_completions_are_those_of_padded_texts_to_the_bit(
     padded, stepped = (read_by(way, MODEL, **arguments) for way in (Reading.PADDED, Reading.STEPS))
     for name, expected in vars(padded).items():
         assert torch.equal(getattr(stepped, name), expected), name
+
+
+@pytest.mark.parametrize("reading", [Reading.STEPS, Reading.PADDED])
+def test_half_of_the_texts_go_on_alone_with_the_same_tokens(reading: Reading) -> None:
+    model, prompts = llama(), [[3, 4, 5], [8], [9, 10], [6, 6, 7, 7]]
+    given: dict[str, Any] = {"ends": frozenset([1, 2]), "temperature": 1.0}
+    numbers = noise(3, 1, range(4), 8, 40)
+    sizes = []
+
+    def note(_: Any, args: Any, given: Any) -> None:
+        sizes.append(len(given["input_ids"]))
+
+    noted = model.register_forward_pre_hook(note, with_kwargs=True)
+    together = read_by(reading, model, prompts=prompts, numbers=numbers, **given)
+    noted.remove()
+    assert {4, 8, 16, 32} <= set(sizes)  # the first are the prompts
+    for text, tokens in enumerate(together.texts()):
+        alone = read_by(
+            reading, model, prompts=[prompts[text // 8]], numbers=numbers[text : text + 1], **given
+        )
+        assert alone.texts() == [tokens]
 
 
 def test_greedy_tokens_are_those_of_transformers() -> None:
