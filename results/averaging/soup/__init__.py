@@ -13,8 +13,14 @@ from results.averaging.soup.candidates import (
     named_trials,
     parse_weights,
 )
-from results.averaging.soup.record import SOUP_FILE, Soup, read_soup
-from results.averaging.soup.scoring import Evaluator, ExampleScores, Score
+from results.averaging.soup.scoring import (
+    SOUP_FILE,
+    Evaluator,
+    ExampleScores,
+    Score,
+    Soup,
+    read_soup,
+)
 
 __all__ = [
     "SOUP_FILE",

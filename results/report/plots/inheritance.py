@@ -7,9 +7,7 @@ from collections.abc import Sequence
 import plotly.graph_objects as go
 
 from results.records.trial import InheritedWeights, TrialRecord
-from results.report.plots.axes import text, whole_ticks
-from results.report.plots.colours import INHERITED, TRACK
-from results.report.plots.figures import blank
+from results.report.plots.figures import INHERITED, TRACK, blank, text, whole_ticks
 from results.report.sweep_data import SweepData
 
 HEADER = ("at step", "trial", "weights of", "changed")

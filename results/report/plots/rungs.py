@@ -10,9 +10,7 @@ import plotly.graph_objects as go
 
 from results.analysis.pareto import cost
 from results.records.trial import Report, TrialRecord, TrialState
-from results.report.plots.axes import whole_ticks
-from results.report.plots.colours import STATES, WENT_ON
-from results.report.plots.figures import blank
+from results.report.plots.figures import STATES, WENT_ON, blank, whole_ticks
 from results.report.sweep_data import SweepData
 
 
