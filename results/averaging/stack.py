@@ -1,4 +1,4 @@
-"""One tensor of all models, read piece by piece: the input of an averaging method."""
+"""One tensor of all models, read piece by piece from files: the input of an averaging method."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serves metrics over HTTP: to this machine, or further with a token or mutual TLS."""
+"""Metrics over HTTP, to this machine or further with a token or mutual TLS, and in files."""
 
 from __future__ import annotations
 

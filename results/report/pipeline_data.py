@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.averaging.soup import read_soup
+from results.averaging.soup.scoring import read_soup
 from results.models.origins import origins_in
 from results.models.stages import StageRecord, read_stages, stage_state
 from results.models.winners import winners_by_later_stages
@@ -15,9 +15,8 @@ from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_trials
-from search_spaces.pipeline.graph import dependencies, named_stages
+from search_spaces.pipeline.graph import dependencies, model_reference, named_stages
 from search_spaces.pipeline.loading import LoadedPipeline, load_pipeline
-from search_spaces.pipeline.references import model_reference
 from search_spaces.pipeline.stages import AverageStage, ConfirmStage, Stage
 
 

@@ -1,4 +1,4 @@
-"""The data of a sweep's report, read once from its folder."""
+"""The data of a sweep's report, read once from its folder, and its failures by class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
 from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
-from results.analysis.numbers import MAX_COMPARED
+from results.analysis.pareto import MAX_COMPARED
 from results.analysis.phases import phase_means
 from results.analysis.replicates import Curve
 from results.analysis.selection import Selection, Trial, select_winner, selection_objectives

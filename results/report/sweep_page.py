@@ -11,7 +11,7 @@ from typing import Any
 
 from results.analysis.cost import cost_shares
 from results.analysis.leaderboard import TrialSummary
-from results.analysis.numbers import MAX_COMPARED
+from results.analysis.pareto import MAX_COMPARED
 from results.analysis.rungs import rung_evidence
 from results.paths import SweepPaths
 from results.records.notes import Note
@@ -26,8 +26,13 @@ from results.report.page import (
 )
 from results.report.plots import figures
 from results.report.plots.figures import BEST, RUNG, STATES
-from results.report.plots.inheritance import HEADER, inheritance_figure, inheritance_rows
-from results.report.plots.rungs import rungs_figure, timeline
+from results.report.plots.rungs import (
+    HEADER,
+    inheritance_figure,
+    inheritance_rows,
+    rungs_figure,
+    timeline,
+)
 from results.report.plots.workers import (
     idle_share,
     phases_figure,

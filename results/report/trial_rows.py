@@ -1,4 +1,4 @@
-"""The trials of a sweep as its pages have them: a JSON object each, for charts and table."""
+"""The trials of a sweep as its pages have them: a row each for charts and table, and details."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from results.records.notes import Note
 from results.records.trial import Attempt, InheritedWeights, Report, TrialRecord
 from results.records.worker_samples import read_samples
 from results.report.page import number
-from results.report.plots.inheritance import changed_parameters
+from results.report.plots.rungs import changed_parameters
 from results.report.sweep_data import SweepData
 from search_spaces.files import read_regular
 from search_spaces.nested import flattened

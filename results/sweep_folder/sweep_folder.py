@@ -1,4 +1,4 @@
-"""The folder of a sweep, as a command needs it: found, trusted, locked, repaired and verified."""
+"""The folder of a sweep, as a command needs it: found, trusted, locked, repaired, renamed."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 
 from results.paths import SweepPaths
 from results.storage.fencing import Owner
-from results.storage.links import refuse_outside_links
+from results.storage.sharing import refuse_outside_links
 from results.sweep_folder import repair
 from results.sweep_folder.folder import (
     SessionTime,

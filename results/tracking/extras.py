@@ -1,4 +1,4 @@
-"""Data for a tracker beside reports, read from files: of a trial that has ended, of the winner."""
+"""Data for a tracker beside reports, read from files: of trials, averages, the winner."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from results.analysis.selection import select_winner
-from results.averaging.soup import SOUP_FILE, Score, Soup, read_soup
+from results.averaging.soup.scoring import SOUP_FILE, Score, Soup, read_soup
 from results.checkpoints.commit import newest_intact
-from results.checkpoints.whole_model import model_files, whole_models
+from results.checkpoints.shards import model_files, whole_models
 from results.paths import SweepPaths
 from results.records import environment
 from results.records.notes import Note

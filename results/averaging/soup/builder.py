@@ -1,4 +1,4 @@
-"""Build a soup: select candidates, average them, and compare the result with the best of them."""
+"""Build a soup: check and select candidates, average them, compare the result with the best one."""
 
 from __future__ import annotations
 

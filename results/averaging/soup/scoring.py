@@ -1,4 +1,4 @@
-"""Score models on examples, and decide whether an average is significantly better than one."""
+"""Scores of models on examples, whether an average is significantly better, and `soup.json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Plots of importance and cost, as plotly figures; `axes.text` escapes all text in them."""
+"""Plots of importance and cost, and what all plots share: axes and colours.
+
+`text` escapes all text in them. Each colour has one meaning, and is legible on white and on black.
+"""
 
 from __future__ import annotations
 

@@ -7,12 +7,12 @@ import pytest
 from results.records.failures import Remedy, classify
 from results.trial_paths import TrialPaths
 from tests.trainables.local import newest_checkpoint, run_python
-from trainables.checkpointing.disk_full import is_full, retry_when_full
+from trainables.checkpointing.saver import is_full, retry_when_full
 
 LIMITED = """
 import logging, resource, sys, time
 from pathlib import Path
-from trainables.checkpointing.disk_full import DiskFullError
+from trainables.checkpointing.saver import DiskFullError
 from trainables.checkpointing.saver import Saver
 from trainables.job import TrialJob
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.metadata_server import MetadataServer, metadata_server
-from trainables.runtime.cloud_notices import GRACE_S, cloud_here, read_notice
+from trainables.runtime.preemption import GRACE_S, cloud_here, read_notice
 
 
 @pytest.fixture

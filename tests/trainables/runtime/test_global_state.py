@@ -12,8 +12,7 @@ from torch import nn
 from torch.nn.modules.module import register_module_forward_hook
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
-from trainables.runtime.global_state import SETTINGS, restored_global_state
-from trainables.runtime.seeding import isolated_rng
+from trainables.runtime.seeding import SETTINGS, isolated_rng, restored_global_state
 
 CHANGES = {
     "environment": lambda: os.environ.update(LEFT_BEHIND="1"),

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from results.averaging.soup import read_soup
-from results.averaging.soup.scoring import gain
+from results.averaging.soup.scoring import gain, read_soup
 from results.checkpoints.commit import commit, verify
 from results.paths import SweepPaths
 from search_spaces.errors import UserError

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from results.averaging.soup import named_trials
 from results.averaging.soup.builder import check_models
+from results.averaging.soup.candidates import named_trials
 from results.paths import SweepPaths
 from search_spaces.errors import UserError
 from tests.results.averaging.soups import SPEC, add, at, best, build
