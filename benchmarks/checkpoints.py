@@ -27,8 +27,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from results.checkpoints.cleanup import Retention
 from results.checkpoints.commit import newest_intact
+from results.checkpoints.retention import Retention
 from results.records.trial import Report
 from results.trial_paths import TrialPaths
 from trainables.checkpointing.saver import DeferredWrite, SaveFn, in_parallel

@@ -10,7 +10,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Protocol
 
-from results.checkpoints.cleanup import Retention
+from results.checkpoints.retention import Retention
 from results.records.trial import Report, read_reports
 from results.sweep_folder.copies.checkpoint_mirror import MirrorLocation
 from results.trial_paths import TrialPaths

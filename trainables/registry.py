@@ -30,7 +30,7 @@ TRAINABLES: dict[str, str] = {
     "distill": "trainables.distill.config:Distill",
     "dpo": "trainables.dpo.config:DPO",
     "federated": "trainables.federated.trainable:Federated",
-    "grpo": "trainables.grpo.config:GRPO",
+    "grpo": "trainables.grpo.trainable:GRPO",
     "sft": "trainables.sft.config:SFT",
     "image_classifier": "trainables.image_classifier.config:ImageClassifier",
     "lightgbm": "trainables.tabular.lightgbm:LightGBM",

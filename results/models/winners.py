@@ -12,8 +12,8 @@ from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_trial
 from search_spaces.nested import flattened
-from search_spaces.pipeline.graph import MetricReference, metric_reference
 from search_spaces.pipeline.loading import LoadedPipeline
+from search_spaces.pipeline.references import MetricReference, metric_reference
 from search_spaces.pipeline.stages import TrainStage
 from search_spaces.spec.select import SelectSpec
 

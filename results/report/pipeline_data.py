@@ -15,8 +15,9 @@ from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
 from results.records.trial import read_trials
-from search_spaces.pipeline.graph import dependencies, model_reference, named_stages
+from search_spaces.pipeline.graph import dependencies, named_stages
 from search_spaces.pipeline.loading import LoadedPipeline, load_pipeline
+from search_spaces.pipeline.references import model_reference
 from search_spaces.pipeline.stages import AverageStage, ConfirmStage, Stage
 
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from results.checkpoints.cleanup import Retention
 from results.checkpoints.commit import newest_intact
+from results.checkpoints.retention import Retention
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.spec.command import ReportFromSpec

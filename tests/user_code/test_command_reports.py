@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tensorboardX import SummaryWriter
 
-from results.checkpoints.cleanup import Retention
+from results.checkpoints.retention import Retention
 from search_spaces.errors import UserError
 from search_spaces.spec.command import ReportFromSpec
 from tests.user_code.conftest import PROGRAMS, python, run_command

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from ray import tune as ray_tune
 
-from results.checkpoints.cleanup import Retention
 from results.checkpoints.commit import newest_intact
+from results.checkpoints.retention import Retention
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep

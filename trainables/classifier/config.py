@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
@@ -11,52 +10,16 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, PositiveFloat, model_validator
 
-from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from trainables.causal_lm.trainable import CausalLM
 from trainables.classifier.rows import ClassifierDataConfig, read_labelled
-from trainables.config import Problem, path_in
+from trainables.config import Problem
 from trainables.data.bad_rows import BadRows
 from trainables.data.corpora.generated import GENERATED
-from trainables.distill.files import missing_of_model
 from trainables.sft.config import CHECKED_BYTES, RowsTrainedConfig
 from trainables.sft.start import StartConfig
 from trainables.training.trainable import TaskTrainable
-
-
-def resolve_reward_model(given: Any, folder: Path) -> Any:
-    """A reward with its model's absolute path, if it has one; of a trial its newest checkpoint.
-
-    Args:
-        given: value of a key of `rewards`.
-        folder: of the sweep file.
-    """
-    path = given.get("path") if isinstance(given, dict) else given
-    if not isinstance(path, str) or (found := path_in(folder, path)) is None:
-        return given
-    whole = str(TrialPaths(Path(found)).newest_checkpoint() or found)
-    return {**given, "path": whole} if isinstance(given, dict) else whole
-
-
-def reward_model_problem(path: str) -> str | None:
-    """Why the model in a folder cannot give rewards, if so; None for a hub id."""
-    folder = Path(path).expanduser()
-    if not path.startswith(("/", ".", "~")) and path.count("/") < 2 and not folder.is_dir():
-        return None
-    if (missing := missing_of_model(folder)) is not None:
-        return missing
-    try:
-        outputs = len(json.loads((folder / "config.json").read_text()).get("id2label", "ab"))
-    except ValueError as e:
-        return f"{folder}: config.json cannot be read ({e})"
-    if outputs == 1:
-        return None
-    return (
-        f"{folder}: a reward model has one output (num_labels: 1), this model {outputs};"
-        " trainable: classifier with task: reward trains one"
-    )
-
 
 _OF_LABELS = {"text", "text_pair", "label", "answer"}
 _OF_PAIRS = {"question", "chosen", "rejected", "answer", "on_long"}

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from search_spaces.errors import UserError
-from trainables.causal_lm.trainable import CausalLM
-from trainables.classifier.config import resolve_reward_model, reward_model_problem
+from trainables.classifier.files import resolve_reward_model, reward_model_problem
 from trainables.config import Problem, path_in
 from trainables.data.conversations.config import GENERATED_HELP, AnswersConfig
 from trainables.data.conversations.forms import ANSWERS, AUTO
-from trainables.grpo.rewards import RewardConfig, problem_of, short_name
+from trainables.grpo.rewards import RewardConfig, problem_of
 from trainables.sft.config import TunedConfig
-from trainables.training.trainable import TaskTrainable
 from trainables.user_code import loader
 
 
@@ -170,37 +167,3 @@ class GRPOConfig(TunedConfig):
 def _resolved(name: str, folder: Path) -> str:
     where, colon, function = name.rpartition(":")
     return f"{path_in(folder, where) or where}{colon}{function}" if where.endswith(".py") else name
-
-
-class GRPO(TaskTrainable[GRPOConfig]):
-    """A causal language model that learns from rewards of its own answers (GRPO)."""
-
-    Config = GRPOConfig
-    metric_names = (
-        "pass_at_1",
-        "pass_at_k",
-        "eval_reward",
-        "eval_entropy",
-        "reward",
-        "reward_std",
-        "groups_without_spread",
-        "completion_length",
-        "unfinished",
-        "entropy",
-        "clip_share",
-        "kl",
-        *(
-            n
-            for n in CausalLM.metric_names
-            if n not in ("eval_loss", "perplexity", "bits_per_byte")
-        ),
-    )
-    elastic = True
-    axes = ("dp_replicate", "dp_shard")
-    runs_on_mps = True
-
-    def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
-        """With several rewards, each has a metric, too."""
-        rewards = config.get("rewards", {})
-        named = (f"reward_{short_name(name)}" for name in rewards) if len(rewards) > 1 else ()
-        return (*self.metric_names, *named)

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from results.checkpoints.cleanup import Retention
+from results.checkpoints.retention import Retention
 from results.records.trial import TrialRecord
 from results.sweep_folder.copies.checkpoint_mirror import MirrorLocation
 from results.trial_paths import TrialPaths
@@ -14,7 +14,7 @@ from search_spaces.spec.layout import DDP
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
 from trainables.registry import resolve_again
-from trainables.runtime.source import identity
+from trainables.runtime.fingerprint import identity
 from tuning.controller.resources.placement import Allocation
 from tuning.controller.resources.trial_layouts import layout_section
 

@@ -31,7 +31,7 @@ class TextModel:
     @property
     def ends(self) -> frozenset[int]:
         """Tokens that end a text."""
-        from trainables.training.generation import text_ends
+        from trainables.common.text_ends import text_ends
 
         return text_ends(self.model, self.tokenizer)
 

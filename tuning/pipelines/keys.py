@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.loading.sweep_file import LoadedSweep
-from search_spaces.pipeline.graph import dependencies, folder_references, model_reference
+from search_spaces.pipeline.graph import dependencies
 from search_spaces.pipeline.loading import LoadedPipeline
+from search_spaces.pipeline.references import folder_references, model_reference
 from search_spaces.pipeline.stages import DataStage, EvaluateStage, Stage, TrainStage
 from trainables.data.shared_folder import content_digest
 from trainables.data.stage.files import input_files, tokenizer_source

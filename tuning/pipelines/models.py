@@ -15,8 +15,8 @@ from results.records.spec_file import read_spec
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep, check_sweep
 from search_spaces.nested import merge, nested
-from search_spaces.pipeline.graph import model_reference, with_folders
 from search_spaces.pipeline.loading import LoadedPipeline
+from search_spaces.pipeline.references import model_reference, with_folders
 from search_spaces.pipeline.stages import Stage, TrainStage
 from tuning.evaluation.export_model import export_ref
 from tuning.evaluation.load_model import SelectedModel, select_model

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
-from results.checkpoints.cleanup import Retention
 from results.checkpoints.commit import MANIFEST, Manifest
+from results.checkpoints.retention import Retention
 from results.checkpoints.streaming_hash import FileEntry, hash_file
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths

@@ -9,7 +9,7 @@ import pytest
 
 from results.sweep_folder.folder import read_state
 from results.sweep_folder.lock import acquire_lock
-from results.sweep_folder.sweep_folder import delete_folder
+from results.sweep_folder.relocation import delete_folder
 from results.tracking.mlflow.client import connect, runs_of_sweep
 from tests.cli.conftest import Tune
 

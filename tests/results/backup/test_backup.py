@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from results.checkpoints.cleanup import Retention
 from results.checkpoints.commit import newest_intact
+from results.checkpoints.retention import Retention
 from results.paths import SweepPaths
 from results.storage.object_store import ObjectStore
 from results.sweep_folder.copies.backup import BACKUPS, FILES, labels, open_target, read_backup

@@ -5,7 +5,7 @@ import math
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from results.checkpoints.cleanup import Retention
+from results.checkpoints.retention import Retention
 from results.records.trial import Report
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import boto3
 import pytest
 
-from results.checkpoints.cleanup import Retention
+from results.checkpoints.retention import Retention
 from results.paths import SweepPaths
 from results.storage.object_store import open_object_store
 from results.sweep_folder.copies.backup_writer import take_backup

@@ -9,8 +9,9 @@ import pytest
 import results.storage.retry
 import trainables.checkpointing.saver
 from results.checkpoints.binding import Binding
-from results.checkpoints.cleanup import Retention, prune
+from results.checkpoints.cleanup import prune
 from results.checkpoints.commit import Manifest, commit
+from results.checkpoints.retention import Retention
 from results.records.trial import Report
 from results.trial_paths import TrialPaths
 from tests.trainables.local import RecordingChannel, make_worker, newest_checkpoint

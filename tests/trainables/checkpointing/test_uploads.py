@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from results.checkpoints.cleanup import Retention
 from results.checkpoints.commit import newest_intact
+from results.checkpoints.retention import Retention
 from results.sweep_folder.copies.checkpoint_mirror import OWNER, MirrorLocation, TrialMirror
 from results.trial_paths import TrialPaths
 from tests.trainables.local import make_worker

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from results.checkpoints.cleanup import Retention
 from results.checkpoints.commit import newest_intact
+from results.checkpoints.retention import Retention
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from tests.trainables.local import RecordingChannel, run_trial

@@ -12,7 +12,8 @@ from tests.results.written import write_checkpoint
 from tests.tuning.simulate import outcome
 from tests.tuning.sources import session, sweep, warm_start
 from trainables.registry import resolve
-from trainables.runtime.source import identity, source_digests
+from trainables.runtime.fingerprint import identity
+from trainables.runtime.source import source_digests
 from tuning.controller.events import SweepEvents
 from tuning.search.trial_cache import TrialCache
 from tuning.search.warm_start import collect_findings

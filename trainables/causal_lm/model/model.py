@@ -27,12 +27,12 @@ from trainables.causal_lm.lora import (
 from trainables.causal_lm.model.dropout import restore_dropout
 from trainables.causal_lm.parametrization import scale_initial_values
 from trainables.causal_lm.quantized import quantize_base, round_base
+from trainables.common.text_ends import declare_ends
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import load_pretrained, pad_token, wrap_bpe
 from trainables.parallel.sharded_state import load_weights
 from trainables.runtime.leftovers import KEPT
 from trainables.training.checkpoint import read_lineage, weights_digest
-from trainables.training.generation import declare_ends
 from trainables.training.precision import compute_dtype
 from trainables.training.start_model import require_folder
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from transformers.utils.chat_template_utils import render_jinja_template
 
+from trainables.common.text_ends import MARK
 from trainables.data.conversations.rows import Message
 from trainables.data.conversations.template import (
     Template,
@@ -14,7 +15,6 @@ from trainables.data.conversations.template import (
     calls_in,
     without_weights,
 )
-from trainables.training.generation import MARK
 
 Span = tuple[int, int]
 """First character, and the one behind the last."""

@@ -13,13 +13,13 @@ import numpy.typing as npt
 from tokenizers import Tokenizer, models
 
 from trainables.client import Rows
+from trainables.common.text_ends import turn_end
 from trainables.data.bad_rows import BadRow, OnLong
 from trainables.data.conversations.answer_spans import Span, answer_spans
 from trainables.data.conversations.check import long_row
 from trainables.data.conversations.rows import Conversation, Message
 from trainables.data.conversations.template import Template, TemplateError
 from trainables.data.tokenizer import ENCODE_AT_ONCE, END, Encoder, load_pretrained
-from trainables.training.generation import turn_end
 
 TEMPLATE = (
     "{% for message in messages %}"

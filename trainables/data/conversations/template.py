@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from trainables.common.text_ends import MARK
 from trainables.data.bad_rows import first_line
 from trainables.data.conversations.rows import ROLES, Message
-from trainables.training.generation import MARK
 
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of one key; `transformers` hands a template all of them."""

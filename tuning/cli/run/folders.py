@@ -34,7 +34,7 @@ def delete(
     Example: tune delete llm --yes
     """
     from results.sweep_folder.lock import refuse_if_driven
-    from results.sweep_folder.sweep_folder import delete_folder
+    from results.sweep_folder.relocation import delete_folder
 
     found = _whole(sweep, storage)
     refuse_if_driven(found.lock)
@@ -60,7 +60,7 @@ def mv(
     Example: tune mv llm llm-small
     """
     from results.paths import SweepPaths
-    from results.sweep_folder.sweep_folder import rename_folder
+    from results.sweep_folder.relocation import rename_folder
     from tuning.controller.sweep_dir.create import validate_name
 
     found = _whole(sweep, storage)

@@ -7,7 +7,7 @@ import shutil
 from contextlib import closing
 
 from search_spaces.errors import UserError
-from search_spaces.pipeline.graph import OWN, with_folders
+from search_spaces.pipeline.references import OWN, with_folders
 from search_spaces.pipeline.stages import CommandStage, DataStage
 from trainables.launch.run_trial import output_to
 from trainables.user_code.command.program import Program

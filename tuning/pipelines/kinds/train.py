@@ -15,7 +15,7 @@ from results.records.spec_file import read_spec
 from results.records.trial import read_trial, read_trials
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import flattened
-from search_spaces.pipeline.graph import model_reference
+from search_spaces.pipeline.references import model_reference
 from search_spaces.pipeline.stages import TrainStage
 from tuning import api
 from tuning.evaluation.export_model import export_ref, export_selected
