@@ -23,7 +23,7 @@ import torch
 
 from trainables.causal_lm.model.objective import masked_attention, move_model
 from trainables.common.text_batches import Reading
-from trainables.grpo.rollout import noise, sample
+from trainables.grpo.answers import noise, sample
 from trainables.training.generation import generate
 from trainables.training.precision import autocast
 

@@ -19,8 +19,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from results.averaging.soup import Soup, read_soup
-from results.averaging.soup.scoring import Z
+from results.averaging.soup.scoring import Soup, Z, read_soup
 from results.paths import SweepPaths
 
 SHIPPED = Path(__file__).parents[1] / "search_spaces" / "sft.yaml"

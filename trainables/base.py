@@ -117,7 +117,7 @@ class Trainable(Exports[C], Averages[C], Layouts, Clients[C]):
 
     def models(self, paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
         """A trial's checkpoints as folders with `model.safetensors`, verified, newest first."""
-        from results.checkpoints.whole_model import whole_models
+        from results.checkpoints.shards import whole_models
 
         return whole_models(paths)
 

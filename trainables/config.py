@@ -5,7 +5,7 @@ from __future__ import annotations
 import glob
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 from pydantic_core import ErrorDetails
@@ -15,6 +15,7 @@ from search_spaces.layout import Layout
 from search_spaces.nested import show
 from trainables.parallel.footprint import RankMemory
 
+M = TypeVar("M", bound="TrainableConfig")
 Problem = tuple[tuple[str, ...], str]
 """The path of names to a value in a configuration, and the mistake in the value."""
 _BYTES_PER_PARAMETER = 3 * 4
@@ -182,6 +183,19 @@ def explain(error: ErrorDetails, model: type[BaseModel]) -> tuple[tuple[str, ...
         return path, str(context["error"])
     rule = _BOUNDS[kind](context) if kind in _BOUNDS else _RULES.get(kind.split("_")[0])
     return path, f"{rule or error['msg']}, got {show(error['input'])}"
+
+
+def nested_config(kind: type[M], given: Mapping[str, Any], key: str) -> M:
+    """The configuration in a key of another one.
+
+    Raises:
+        ValueError: every mistake in it.
+    """
+    try:
+        return kind.model_validate(given)
+    except ValidationError:
+        found = (f"{key}.{'.'.join(path)}: {text}" for path, text in kind.problems(given))
+        raise ValueError("; ".join(found)) from None
 
 
 def _owner(path: tuple[str, ...], model: type[BaseModel]) -> type[BaseModel]:

@@ -113,7 +113,7 @@ PRIVATE: dict[str, str] = {
     ),
     # launch/lanes/worker.py makes a new process group over the store of the old one.
     "torch.distributed.distributed_c10d:_get_default_store": "()",
-    # runtime/global_state.py restores the hooks that a trial registers for all modules and
+    # runtime/seeding.py restores the hooks that a trial registers for all modules and
     # optimizers: all dictionaries of these modules whose names are like these.
     "torch.nn.modules.module:_global_forward_hooks": "attribute",
     "torch.optim.optimizer:_global_optimizer_pre_hooks": "attribute",

@@ -17,9 +17,7 @@ from trainables.checkpointing.checkpoint_schedule import CheckpointSchedule
 from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restore_newest
 from trainables.job import Answer, Channel, TrialJob, as_number, as_step
-from trainables.parallel.mesh import Mesh
-from trainables.parallel.rank_sums import RankSums
-from trainables.runtime.phase_times import PhaseTimes
+from trainables.parallel.mesh import Mesh, RankSums
 from trainables.runtime.preemption import (
     LeaveCheck,
     Preempted,
@@ -27,7 +25,7 @@ from trainables.runtime.preemption import (
     preemption_requested,
 )
 from trainables.runtime.provenance import ProvenanceRecorder
-from trainables.runtime.sampler import UsageSampler
+from trainables.runtime.sampler import PhaseTimes, UsageSampler
 from trainables.runtime.watchdog import Watchdog
 
 if TYPE_CHECKING:

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from results.analysis.numbers import mean
-from results.analysis.pareto import cost, rank_front
+from results.analysis.pareto import cost, mean, rank_front
 from results.paths import SweepPaths
 from results.records.record_log import write_logged
 from search_spaces.files import read_regular

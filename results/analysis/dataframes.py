@@ -1,7 +1,8 @@
-"""A sweep folder as pandas tables, for notebooks, other tools and the report."""
+"""A sweep folder as pandas tables and as CSV, for notebooks, other tools and the report."""
 
 from __future__ import annotations
 
+import csv
 import io
 import json
 import warnings
@@ -14,12 +15,13 @@ from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.paths import SweepPaths
 from results.records.integrity import check_records
 from results.records.spec_file import read_spec
-from results.records.trial import read_trials, read_trials_with_reports
+from results.records.trial import Report, TrialRecord, read_trials, read_trials_with_reports
 from results.storage.atomic import write_atomic
 from search_spaces.spec.sweep import SweepSpec
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 _TRIAL = ["trial", "state", "value", "best_value", "step", "seconds", "attempts", "reason"]
 _REPORT = ["trial", "step", "attempt", "time"]
@@ -133,3 +135,31 @@ def write_parquet(paths: SweepPaths, frame: pd.DataFrame) -> None:
     buffer = io.BytesIO()
     plain.to_parquet(buffer, index=False)
     write_atomic(paths.leaderboard, buffer.getvalue())
+
+
+_FIRST = ("step", "time", "attempt")
+
+
+def metrics_csv(reports: Sequence[Report]) -> str:
+    """The reports of one trial; `time` in Unix seconds."""
+    return _csv(_FIRST, [_row(report) for report in reports])
+
+
+def sweep_csv(trials: Sequence[tuple[TrialRecord, Sequence[Report]]]) -> str:
+    """The reports of all trials, with the trial's id in the first column."""
+    rows = [{"trial": record.id, **_row(r)} for record, reports in trials for r in reports]
+    return _csv(("trial", *_FIRST), rows)
+
+
+def _row(report: Report) -> dict[str, object]:
+    first = {"step": report.step, "time": report.time, "attempt": report.attempt}
+    return {**report.metrics, **first}
+
+
+def _csv(first: Sequence[str], rows: Sequence[dict[str, object]]) -> str:
+    names = dict.fromkeys([*first, *(name for row in rows for name in row)])
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(names), restval="", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()

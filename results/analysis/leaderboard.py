@@ -13,8 +13,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from results.analysis.confirmation import half_width
-from results.analysis.numbers import mean
-from results.analysis.pareto import cost
+from results.analysis.pareto import cost, mean
 from results.analysis.replicates import base_trial_id
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, TrialState, read_trials_with_reports

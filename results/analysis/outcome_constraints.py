@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.errors import suggest
 from search_spaces.expressions import parse
-from search_spaces.formulas.outcomes import violations
+from search_spaces.formulas.constraints import violations
 
 
 def with_violations(

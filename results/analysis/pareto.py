@@ -1,12 +1,34 @@
-"""Ranking with several objectives: non-dominated fronts and crowding distance (NSGA-II)."""
+"""Ranking with several objectives: non-dominated fronts and crowding distance (NSGA-II).
+
+Reported values may be as large as a float can be.
+"""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from operator import le
 
-from results.analysis.numbers import comparable
+MAX_COMPARED = 1e100
+"""Sums, squares and products of three of such values are still finite."""
+
+
+def comparable(value: float) -> float:
+    """A number to compute with, in the same order as the value; NaN is the lowest.
+
+    Greater magnitudes than `MAX_COMPARED` are that number.
+    """
+    return -MAX_COMPARED if math.isnan(value) else max(-MAX_COMPARED, min(value, MAX_COMPARED))
+
+
+def mean(values: Sequence[float]) -> float:
+    """The mean of at least one value, also where the sum is beyond the range of floats."""
+    try:
+        return statistics.fmean(values)
+    except OverflowError:
+        return float(statistics.mean(values))
+
 
 Point = Mapping[str, float]
 """A trial's value of each objective."""

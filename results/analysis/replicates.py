@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from results.analysis.numbers import mean
+from results.analysis.pareto import mean
 from results.records.trial import TrialRecord, TrialState
 
 Curve = list[tuple[int, float]]

@@ -7,8 +7,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from results.analysis.numbers import comparable
-from results.analysis.pareto import cost
+from results.analysis.pareto import comparable, cost
 from results.analysis.selection import Trial
 from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec

@@ -19,8 +19,7 @@ from results.analysis.leaderboard import (
     rank_trials,
     summarize,
 )
-from results.analysis.numbers import mean
-from results.analysis.pareto import cost, rank_front
+from results.analysis.pareto import cost, mean, rank_front
 from results.paths import SweepPaths
 from results.records.trial import (
     Report,

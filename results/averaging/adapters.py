@@ -12,9 +12,9 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 
-from results.averaging.file_stack import FileStack, ModelFiles, ReadBuffers
 from results.averaging.method import Method
 from results.averaging.numerics import STORED, Floats, narrow
+from results.averaging.stack import FileStack, ModelFiles, ReadBuffers
 from results.checkpoints.tensor_layout import PlannedTensor, TensorLayout
 from search_spaces.errors import UserError
 

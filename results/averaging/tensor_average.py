@@ -13,10 +13,10 @@ from queue import SimpleQueue
 from typing import Any, TypeVar
 
 from results.averaging.adapters import Adapters
-from results.averaging.file_stack import FileStack, ModelFiles, ReadBuffers
 from results.averaging.mean import mean
 from results.averaging.method import Combine, Method
 from results.averaging.numerics import STORED, narrow
+from results.averaging.stack import FileStack, ModelFiles, ReadBuffers
 from results.checkpoints.tensor_layout import PlannedTensor
 from search_spaces.errors import UserError
 

@@ -11,12 +11,21 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.checkpoints.commit import (
+    MANIFEST,
+    Checkpoint,
+    CheckpointError,
+    staged,
+    verify,
+    verify_all,
+)
 from results.checkpoints.tensor_layout import (
     PlannedTensor,
     Tensor,
@@ -25,6 +34,7 @@ from results.checkpoints.tensor_layout import (
     read_layout,
     weights_file,
 )
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 
 if TYPE_CHECKING:
@@ -32,6 +42,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Bytes = npt.NDArray[np.uint8]
+
 
 FOLDER = "shards"
 """Folder in a checkpoint that holds the files of all ranks."""
@@ -178,3 +189,36 @@ def write_whole(tensors: Mapping[str, ShardedTensor], target: Path) -> None:
         out.write(header_bytes(plan, {"format": "pt"}))
         for name in names:
             out.write(tensors[name].read().data)
+
+
+_LEFT_OUT = ("rng_", "progress.", "communication_", MANIFEST)
+"""Begins of the names of files that only a training run reads."""
+
+
+def whole_models(paths: TrialPaths) -> Iterator[Checkpoint | CheckpointError]:
+    """The checkpoints of a trial as folders with `model.safetensors`, verified, newest first.
+
+    The model of a sharded one is written to the trial's `models/` when it is asked for, tensor by
+    tensor.
+    """
+    for found in verify_all(paths):
+        if isinstance(found, Checkpoint) and is_sharded(found.folder):
+            yield _whole(paths, found)
+        else:
+            yield found
+
+
+def model_files(folder: Path) -> Iterator[Path]:
+    """The files of a checkpoint, by name, without those that only a training run reads."""
+    for file in sorted(folder.iterdir()):
+        if file.is_file() and not file.name.startswith(_LEFT_OUT):
+            yield file
+
+
+def _whole(paths: TrialPaths, found: Checkpoint) -> Checkpoint:
+    target = paths.model(found.step)
+    with staged(target) as folder:
+        for file in model_files(found.folder):
+            shutil.copyfile(file, folder / file.name)
+        write_whole(open_tensors(found.folder), folder / "model.safetensors")
+    return Checkpoint(found.step, target, verify(target, hashes=False))

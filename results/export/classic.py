@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from results.analysis.metrics_csv import metrics_csv
+from results.analysis.dataframes import metrics_csv
 from results.checkpoints.commit import staged
 from results.export.folder import check_target
 from results.records.trial import Report, TrialRecord

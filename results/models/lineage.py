@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.averaging.soup import Soup, read_soup
+from results.averaging.soup.scoring import Soup, read_soup
 from results.checkpoints.commit import CheckpointError, Manifest, verify
 from results.models.origins import Origin, origins_in, title_of
 from results.models.stages import read_stages

@@ -18,9 +18,7 @@ from results.report.page import (
     unit_for,
     write_page,
 )
-from results.report.plots.axes import text
-from results.report.plots.colours import SWEEPS
-from results.report.plots.figures import blank
+from results.report.plots.figures import SWEEPS, blank, text
 
 
 def write_comparison(summaries: Sequence[SweepSummary], target: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.averaging.soup import read_soup
+from results.averaging.soup.scoring import read_soup
 from results.models.origins import origins_in
 from results.models.stages import StageRecord, read_stages, stage_state
 from results.models.winners import winners_by_later_stages

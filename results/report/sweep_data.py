@@ -1,4 +1,4 @@
-"""The data of a sweep's report, read once from its folder."""
+"""The data of a sweep's report, read once from its folder, and its failures by class."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
 from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
-from results.analysis.numbers import MAX_COMPARED
+from results.analysis.pareto import MAX_COMPARED
 from results.analysis.phases import phase_means
 from results.analysis.replicates import Curve
 from results.analysis.selection import Selection, Trial, select_winner, selection_objectives
@@ -18,7 +18,7 @@ from results.records import environment
 from results.records.environment import Environment
 from results.records.notes import Note, read_notes
 from results.records.spec_file import read_spec
-from results.records.trial import read_trials_with_reports
+from results.records.trial import TrialRecord, TrialState, read_trials_with_reports
 from results.records.worker_samples import phase_seconds
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
@@ -197,3 +197,51 @@ def value_at(curve: Curve, step: int) -> float | None:
     if not curve or curve[-1][0] < step:
         return None
     return next((value for at, value in reversed(curve) if at <= step), None)
+
+
+@dataclass(frozen=True)
+class FailureClass:
+    """The failed attempts with one class of error.
+
+    Attributes:
+        name: of the error class.
+        remedies: what was done after these failures; see `results.records.failures`.
+        example: one of the messages.
+    """
+
+    name: str
+    remedies: tuple[str, ...]
+    attempts: int
+    trials: tuple[str, ...]
+    example: str
+
+
+def failure_classes(records: Sequence[TrialRecord]) -> list[FailureClass]:
+    """Failed attempts by the class of their error, the most frequent first."""
+    classes: dict[str, list[tuple[str, str, str]]] = {}
+    for record in records:
+        for attempt in record.attempts:
+            error = attempt.error
+            if attempt is record.attempts[-1] and record.state is TrialState.FAILED:
+                error = error or record.reason  # the record may say it
+            if error:
+                remedy = attempt.remedy.value if attempt.remedy else ""
+                classes.setdefault(_class_name(error), []).append((record.id, error, remedy))
+    found = [
+        FailureClass(
+            name,
+            tuple(dict.fromkeys(remedy for _, _, remedy in attempts if remedy)),
+            len(attempts),
+            tuple(dict.fromkeys(trial for trial, _, _ in attempts)),
+            attempts[0][1],
+        )
+        for name, attempts in classes.items()
+    ]
+    return sorted(found, key=lambda one: -one.attempts)
+
+
+def _class_name(error: str) -> str:
+    """`ValueError` for `rank 1: ValueError: no`; the message if it names no exception."""
+    head = error.removeprefix("rank ").lstrip("0123456789").removeprefix(": ")
+    name = head.partition(":")[0].strip()
+    return name if name.replace(".", "").replace("_", "").isalnum() else error.partition(" (")[0]

@@ -11,12 +11,11 @@ from typing import Any
 
 from results.analysis.cost import cost_shares
 from results.analysis.leaderboard import TrialSummary
-from results.analysis.numbers import MAX_COMPARED
+from results.analysis.pareto import MAX_COMPARED
 from results.analysis.rungs import rung_evidence
 from results.paths import SweepPaths
 from results.records.notes import Note
 from results.records.trial import TrialState
-from results.report.failure_classes import failure_classes
 from results.report.page import (
     PageSection,
     number,
@@ -26,18 +25,22 @@ from results.report.page import (
     write_page,
 )
 from results.report.plots import figures
-from results.report.plots.colours import BEST, RUNG, STATES
-from results.report.plots.inheritance import HEADER, inheritance_figure, inheritance_rows
-from results.report.plots.rungs import rungs_figure, timeline
+from results.report.plots.figures import BEST, RUNG, STATES
+from results.report.plots.rungs import (
+    HEADER,
+    inheritance_figure,
+    inheritance_rows,
+    rungs_figure,
+    timeline,
+)
 from results.report.plots.workers import (
     idle_share,
     phases_figure,
     phases_notes,
     workers_figure,
 )
-from results.report.sweep_data import SweepData
-from results.report.trial_details import all_details
-from results.report.trial_rows import MAX_POINTS, points_per_curve, trial_rows
+from results.report.sweep_data import SweepData, failure_classes
+from results.report.trial_rows import MAX_POINTS, all_details, points_per_curve, trial_rows
 from search_spaces.errors import first_few
 
 _MAX_EVENTS = 100

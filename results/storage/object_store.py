@@ -13,8 +13,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urlsplit
 
-from results.storage.azure import open_azure
 from results.storage.retry import TRANSIENT, retry_while
 from results.storage.s3_kms import KmsFileSystem, split_key
 from search_spaces.errors import UserError
@@ -236,3 +236,30 @@ def _copy(read: IO[bytes], out: IO[bytes], sha256: str | None) -> None:
         out.write(chunk)
     if sha256 is not None and digest.hexdigest() != sha256:
         raise ContentMismatchError("has another SHA-256 than its manifest says")
+
+
+def open_azure(address: str) -> tuple[Any, str]:
+    """The file system and the path of `abfs://container@account.dfs.core.windows.net/prefix`.
+
+    The account's key is `$AZURE_STORAGE_KEY`; without one, Azure's own identities are tried.
+    `$AZURE_STORAGE_ENDPOINT` is the URL of another server of the same protocol, such as Azurite.
+
+    Raises:
+        ArrowInvalid: the address has another form.
+    """
+    from pyarrow import ArrowInvalid
+    from pyarrow.fs import AzureFileSystem
+
+    parts = urlsplit(address)
+    account = (parts.hostname or "").partition(".")[0]
+    if not (account and parts.username) or parts.password or parts.query:
+        raise ArrowInvalid("not an address of Azure, or it has credentials")
+    options: dict[str, str] = {}
+    if endpoint := os.environ.get("AZURE_STORAGE_ENDPOINT"):
+        server = urlsplit(endpoint)
+        for service in ("blob", "dfs"):
+            options[f"{service}_storage_authority"] = server.netloc
+            options[f"{service}_storage_scheme"] = server.scheme
+    key = os.environ.get("AZURE_STORAGE_KEY")
+    files = AzureFileSystem(account, account_key=key, **options)
+    return files, f"{parts.username}{parts.path}"

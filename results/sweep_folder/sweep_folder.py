@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from results.paths import SweepPaths
 from results.storage.fencing import Owner
-from results.storage.links import refuse_outside_links
+from results.storage.sharing import refuse_outside_links
 from results.sweep_folder import repair
 from results.sweep_folder.folder import (
     SessionTime,

@@ -22,8 +22,7 @@ from search_spaces.loading.overrides import apply_overrides
 from search_spaces.loading.reader import Document, read_file, read_value
 from search_spaces.loading.sweep_file import LoadedSweep, check_sweep
 from search_spaces.nested import KeyPath, show
-from search_spaces.pipeline.graph import find_cycle, in_order
-from search_spaces.pipeline.rules import broken_rules
+from search_spaces.pipeline.graph import broken_rules, find_cycle, in_order
 from search_spaces.pipeline.stages import STAGES, PipelineHead, Stage, TrainStage
 from search_spaces.positions import Problem, Source
 from search_spaces.spec.base import Section, from_name

@@ -21,13 +21,16 @@ from search_spaces.domains.domain import Domain
 from search_spaces.domains.grid import as_grids
 from search_spaces.domains.parser import check_fixed, parse_space
 from search_spaces.expressions import parse
-from search_spaces.formulas.constraints import build_configuration, violated_constraint
+from search_spaces.formulas.constraints import (
+    build_configuration,
+    check_outcome_constraints,
+    violated_constraint,
+)
 from search_spaces.formulas.feasibility import (
     check_constraints,
     feasible_grid_points,
     grid_problem,
 )
-from search_spaces.formulas.outcomes import check_outcome_constraints
 from search_spaces.formulas.points_to_evaluate import check_points
 from search_spaces.nested import show
 from search_spaces.spec.base import EnvText, Section

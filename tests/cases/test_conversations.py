@@ -23,7 +23,7 @@ from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.data.conversations.rows import Columns, Conversation, read_rows
 from trainables.data.tokenizer import Encoder, train_bpe
 from trainables.dpo.config import DPOConfig
-from trainables.grpo.rollout import noise, sample
+from trainables.grpo.answers import noise, sample
 
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}"

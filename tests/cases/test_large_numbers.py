@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 import tuning
 from results.analysis.confirmation import half_width
-from results.analysis.numbers import MAX_COMPARED, comparable, mean
-from results.analysis.pareto import rank_front
+from results.analysis.pareto import MAX_COMPARED, comparable, mean, rank_front
 from results.paths import SweepPaths
 from results.report.sweep_data import read_sweep_data
 from results.report.sweep_page import write_report

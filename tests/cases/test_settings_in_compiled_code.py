@@ -14,12 +14,12 @@ from trainables.causal_lm.model.compilation import TrainedLoss
 from trainables.causal_lm.model.model import architecture
 from trainables.causal_lm.model.objective import NextTokenLoss
 from trainables.distill.config import DistillConfig
-from trainables.distill.loss import DistillationLoss
+from trainables.distill.task import DistillationLoss
 from trainables.dpo.config import DPOConfig
 from trainables.dpo.loss import PreferenceLoss
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import PolicyLoss
-from trainables.runtime.global_state import restored_global_state
+from trainables.runtime.seeding import restored_global_state
 
 SHAPE = {"hidden_size": 16, "num_layers": 1, "vocab_size": 300}
 META = {"vocab_size": 300, "end": 0}

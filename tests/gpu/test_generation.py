@@ -10,7 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from trainables.common.text_batches import Reading
-from trainables.grpo.rollout import Completions, noise, sample
+from trainables.grpo.answers import Completions, noise, sample
 from trainables.training.generation import generate
 from trainables.training.precision import DtypeName, autocast
 

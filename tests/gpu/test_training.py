@@ -21,7 +21,7 @@ from trainables.job import Answer
 from trainables.launch.run_trial import run_trial
 from trainables.parallel.ring import ring_attention
 from trainables.runtime.gpu_share import limit_memory
-from trainables.runtime.memory import LeakDetector, measure
+from trainables.runtime.leftovers import LeakDetector, measure
 from trainables.training import run
 from trainables.training.gradients import data_parallel
 from trainables.worker import Worker

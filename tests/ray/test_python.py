@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from results.averaging.soup import read_soup
+from results.averaging.soup.scoring import read_soup
 from tests.ray.conftest import ENV, LONGEST_S, Tune
 
 ROOT = Path(__file__).parents[2]

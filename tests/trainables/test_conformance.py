@@ -26,7 +26,7 @@ from trainables.base import Split, Trainable
 from trainables.config import TrainableConfig
 from trainables.job import Answer
 from trainables.registry import TRAINABLES, resolve
-from trainables.runtime.global_state import SETTINGS
+from trainables.runtime.seeding import SETTINGS
 from trainables.training.checkpoint import read_lineage
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
-
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.config import explain
+from trainables.config import nested_config
 
 _OF_FOLDERS = ("model_name_or_path", "tokenizer", "lora", "communication")
 """Not of a model that is trained here."""
@@ -34,9 +32,4 @@ def config_of_other(
                 f"{key}.{name}: not of a model that is trained here; train it in a sweep of its own"
                 " and give its folder"
             )
-    try:
-        return kind.model_validate({**given, **same})
-    except ValidationError as e:
-        found = (explain(error, kind) for error in e.errors(include_url=False))
-        problems = (f"{key}.{'.'.join(path)}: {text}" for path, text in found)
-        raise ValueError("; ".join(problems)) from None
+    return nested_config(kind, {**given, **same}, key)

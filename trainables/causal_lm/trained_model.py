@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +14,7 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.model import save_tokenizer
 from trainables.causal_lm.task import LanguageTask
 from trainables.common.data_sampler import Sampler
-from trainables.data.shared_folder import publish
+from trainables.data.shared_folder import publish_settings
 from trainables.training.client import TaskClient, train_step
 from trainables.training.task import open_task
 
@@ -41,10 +39,12 @@ def trained_once(
     """
     task: Any = open_task(config, cache)
     told = {"version": VERSION, "config": task.config.model_dump(exclude={"data"})}
-    text = json.dumps({**told, "data": task.dataset.key}, sort_keys=True)
-    folder = cache / f"model-{hashlib.sha256(text.encode()).hexdigest()[:32]}"
-    publish(folder, lambda new: _train(task, new, device, alive), alive)
-    return folder
+    settings = {**told, "data": task.dataset.key}
+
+    def build(new: Path) -> None:
+        _train(task, new, device, alive)
+
+    return publish_settings(cache, settings, build, prefix="model-", alive=alive)
 
 
 def _train(

@@ -23,9 +23,8 @@ from trainables.client import Rows
 from trainables.common.data_sampler import Sampler, shares
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.dpo.config import OF_PAIRS, DPOConfig
-from trainables.dpo.divergence import Divergence
 from trainables.dpo.loss import PreferenceLoss, score_answers
-from trainables.dpo.reference import reference_log_probs
+from trainables.dpo.reference import Divergence, reference_log_probs
 from trainables.sft.task import place_of, with_start
 from trainables.worker import Worker
 

@@ -6,10 +6,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import Field, model_validator
 
-from search_spaces.loading.explain import MAX_PROBLEMS
-from trainables.config import Problem, TrainableConfig, explain
+from trainables.config import Problem, TrainableConfig, nested_config
 from trainables.training.communication.config import DataParallelConfig
 
 SERVER_RATES = {
@@ -84,14 +83,7 @@ class FederatedConfig(TrainableConfig):
 
     @model_validator(mode="after")
     def _fits_together(self) -> FederatedConfig:
-        model = _task_config(self.task)
-        try:
-            inner = model.model_validate(self.client)
-        except ValidationError as e:
-            errors = e.errors(include_url=False)[:MAX_PROBLEMS]
-            found = (explain(error, model) for error in errors)
-            problems = "; ".join(f"client.{'.'.join(path)}: {text}" for path, text in found)
-            raise ValueError(problems) from None
+        inner = nested_config(_task_config(self.task), self.client, "client")
         if isinstance(inner, DataParallelConfig) and inner.communication.hooked:
             raise ValueError("client.communication: clients exchange weights, not gradients")
         return self

@@ -24,9 +24,8 @@ from trainables.checkpointing.training_state import load_tree, save_tree
 from trainables.client import Client, Rows
 from trainables.common.data_sampler import Sampler
 from trainables.federated.config import FederatedConfig
-from trainables.federated.gather import State, Update, gather
 from trainables.federated.partition import partition_rows
-from trainables.federated.server import Server
+from trainables.federated.server import Server, State, Update, gather
 from trainables.job import Answer
 from trainables.registry import resolve
 from trainables.runtime.seeding import rng_state, seed_everything

@@ -21,12 +21,11 @@ from trainables.causal_lm.model.packing import Packing, packing_of
 from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
 from trainables.data.conversations.dataset import Conversations, prepare
-from trainables.grpo.answers import METRICS, Answers, Question
+from trainables.grpo.answers import METRICS, Answers, Completions, Question, noise
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import PolicyLoss, advantages, token_log_probs, token_weights
 from trainables.grpo.packing import PASS, ROW, AnswerPacking
 from trainables.grpo.rewards import short_name
-from trainables.grpo.rollout import Completions, noise
 from trainables.parallel.fsdp import device_of, free_gathered, gathered
 from trainables.parallel.mesh import ALONE, Mesh
 from trainables.sft.task import with_start

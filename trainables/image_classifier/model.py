@@ -1,4 +1,4 @@
-"""Creates, loads and saves the network in the form that plain `transformers` loads."""
+"""The network in the form that plain `transformers` loads, its scores, and their loss."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForImageClassification
 from transformers.utils.hub import cached_file
 
@@ -21,6 +22,7 @@ from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.modeling_resnet import SmallResNet, SmallResNetConfig
 from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.sharded_state import load_weights
+from trainables.training.precision import autocast
 from trainables.training.start_model import require_folder
 
 WEIGHTS = "model.safetensors"
@@ -187,3 +189,34 @@ def _moments(config: ImageClassifierConfig, images: Images) -> tuple[list[float]
         if "image_mean" in known and "image_std" in known:
             return list(known["image_mean"]), list(known["image_std"])
     return images.meta["mean"], images.meta["std"]
+
+
+def logits(model: nn.Module, pixels: torch.Tensor, config: ImageClassifierConfig) -> torch.Tensor:
+    """Float32 logits of normalised pixels, computed in the configured dtype."""
+    with autocast(config.dtype, pixels.device):
+        found: torch.Tensor = model(pixels)
+    return found.float()
+
+
+def image_losses(
+    scores: torch.Tensor,
+    labels: torch.Tensor,
+    config: ImageClassifierConfig,
+    others: torch.Tensor | None = None,
+    keep: torch.Tensor | float | None = None,
+) -> torch.Tensor:
+    """Cross-entropy of each image, [images].
+
+    Args:
+        scores: float32 [images, classes].
+        labels: int64 [images].
+        config: gives the smoothing.
+        others: with mixup, the labels of the images' partners.
+        keep: with mixup, the share of the image itself: a number, or [images].
+    """
+    smoothing = config.label_smoothing
+    own = F.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="none")
+    if others is None or keep is None:
+        return own
+    partner = F.cross_entropy(scores, others, label_smoothing=smoothing, reduction="none")
+    return keep * own + (1 - keep) * partner

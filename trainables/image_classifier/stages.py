@@ -8,8 +8,7 @@ import torch
 from torch import nn
 
 from trainables.image_classifier.config import ImageClassifierConfig
-from trainables.image_classifier.loss import image_losses
-from trainables.image_classifier.model import ImageNetwork
+from trainables.image_classifier.model import ImageNetwork, image_losses
 from trainables.parallel.fsdp import shard_weights
 from trainables.parallel.mesh import Mesh
 from trainables.parallel.pipeline import Activations, Pipeline, RemoteLayer, layers_of_stages

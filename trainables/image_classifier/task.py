@@ -20,8 +20,14 @@ from trainables.common.data_sampler import shares, shares_in_step
 from trainables.data.images.dataset import Images, prepare
 from trainables.image_classifier.augment import Draws, augment, blank, draw, mixup_indices
 from trainables.image_classifier.config import ImageClassifierConfig
-from trainables.image_classifier.loss import image_losses, logits
-from trainables.image_classifier.model import WEIGHTS, ImageNetwork, load_classifier, new_classifier
+from trainables.image_classifier.model import (
+    WEIGHTS,
+    ImageNetwork,
+    image_losses,
+    load_classifier,
+    logits,
+    new_classifier,
+)
 from trainables.image_classifier.modeling_resnet import SmallResNet, SmallResNetConfig
 from trainables.image_classifier.stages import make_pipeline
 from trainables.parallel.fsdp import blocks_of, free_gathered, shard

@@ -12,8 +12,7 @@ import time
 from typing import Any
 
 from search_spaces.spec.failure import Notices
-from trainables.runtime.cloud_notices import GRACE_S, cloud_here, read_notice
-from trainables.runtime.preemption import request_preemption
+from trainables.runtime.preemption import GRACE_S, cloud_here, read_notice, request_preemption
 
 _INTERVAL_S = 2.0
 

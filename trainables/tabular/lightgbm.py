@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -12,9 +11,6 @@ from trainables.data.bad_rows import first_line
 from trainables.data.tables.config import Task
 from trainables.tabular.config import TabularConfig, params_problems
 from trainables.tabular.trainable import Tabular
-
-if TYPE_CHECKING:
-    from trainables.tabular.boosting import Boosting, Model, Start
 
 _ALIASES = {
     "bagging_fraction": "subsample",
@@ -111,15 +107,3 @@ class LightGBM(Tabular[LightGBMConfig]):
 
     Config = LightGBMConfig
     modules = ("trainables.tabular.lightgbm_rounds",)
-
-    def begin(self, start: Start[LightGBMConfig]) -> Boosting:
-        """See the base class."""
-        from trainables.tabular.lightgbm_rounds import LightGBMBoosting
-
-        return LightGBMBoosting(start)
-
-    def load(self, folder: Path, size: int) -> Model:
-        """See the base class."""
-        from trainables.tabular.lightgbm_rounds import LightGBMModel
-
-        return LightGBMModel(folder, size)

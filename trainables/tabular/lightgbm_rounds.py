@@ -17,7 +17,7 @@ from trainables.tabular.boosting import Boosting, Model, Start, by_class
 FILE = "model.txt"
 
 
-class LightGBMBoosting(Boosting):
+class Rounds(Boosting):
     """Rounds of LightGBM, which are the same after a resume.
 
     Its generators are in no model. So each round that draws gets seeds of its own. Where that is
@@ -92,7 +92,7 @@ class LightGBMBoosting(Boosting):
         self._booster.save_model(folder / FILE, num_iteration=-1)
 
 
-class LightGBMModel(Model):
+class Trees(Model):
     """The first `size` rounds of a checkpoint's model."""
 
     def __init__(self, folder: Path, size: int) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -14,14 +14,17 @@ if TYPE_CHECKING:
     import torch
 
     from results.export.exportable import Exportable
-    from trainables.tabular.boosting import Boosting, Model, Start
+    from trainables.tabular.boosting import Model
     from trainables.worker import Worker
 
 T = TypeVar("T", bound=TabularConfig)
 
 
 class Tabular(Trainable[T]):
-    """Boosted trees on a table. A step is a round."""
+    """Boosted trees on a table. A step is a round.
+
+    The first of `modules` has the library's `Rounds`, a `Boosting`, and `Trees`, a `Model`.
+    """
 
     metric_names = ("rmse", "mae", "logloss", "auc", "accuracy", "f1", "best_round")
     clock = "round"
@@ -37,26 +40,20 @@ class Tabular(Trainable[T]):
         best = ("best_round",) * (config.get("early_stopping_rounds") is not None)
         return (*EVAL_METRICS[task], *best) if task else self.metric_names
 
-    @abstractmethod
-    def begin(self, start: Start[T]) -> Boosting:
-        """A training, that goes on from the rounds of a checkpoint if there is one."""
-
-    @abstractmethod
-    def load(self, folder: Path, size: int) -> Model:
-        """The first `size` rounds of a checkpoint's model."""
-
     def train(self, config: T, worker: Worker) -> None:
         """See the base class."""
         from trainables.tabular.boosting import begin
 
-        begin(self.begin, config, worker).train(worker)
+        begin(import_module(self.modules[0]).Rounds, config, worker).train(worker)
 
     def model(self, config: T, folder: Path) -> Model:
         """The model of a checkpoint: all rounds, or up to the best one with early stopping."""
         from trainables.tabular.boosting import BoostingProgress
 
         done = BoostingProgress.load(folder)
-        return self.load(folder, done.best_size if config.early_stopping_rounds else done.size)
+        size = done.best_size if config.early_stopping_rounds else done.size
+        found: Model = import_module(self.modules[0]).Trees(folder, size)
+        return found
 
     def evaluate(self, config: T, weights: Path, split: Split, cache: Path) -> dict[str, float]:
         """See the base class."""

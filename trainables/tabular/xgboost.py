@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
@@ -14,9 +13,6 @@ from trainables.data.bad_rows import first_line
 from trainables.data.tables.config import Task
 from trainables.tabular.config import TabularConfig, params_problems
 from trainables.tabular.trainable import Tabular
-
-if TYPE_CHECKING:
-    from trainables.tabular.boosting import Boosting, Model, Start
 
 _ALIASES = {
     "eta": "learning_rate",
@@ -88,18 +84,6 @@ class XGBoost(Tabular[XGBoostConfig]):
 
     Config = XGBoostConfig
     modules = ("trainables.tabular.xgboost_rounds",)
-
-    def begin(self, start: Start[XGBoostConfig]) -> Boosting:
-        """See the base class."""
-        from trainables.tabular.xgboost_rounds import XGBoostBoosting
-
-        return XGBoostBoosting(start)
-
-    def load(self, folder: Path, size: int) -> Model:
-        """See the base class."""
-        from trainables.tabular.xgboost_rounds import XGBoostModel
-
-        return XGBoostModel(folder, size)
 
 
 def _names(part: Any) -> Iterator[str]:

@@ -16,7 +16,7 @@ from trainables.tabular.boosting import Boosting, Model, Start, by_class
 FILE = "model.ubj"
 
 
-class XGBoostBoosting(Boosting):
+class Rounds(Boosting):
     """Rounds of XGBoost, which are the same after a resume.
 
     What is drawn in a round depends on the seed and the round. The generator of the tree updater is
@@ -64,7 +64,7 @@ class XGBoostBoosting(Boosting):
         self._booster.save_model(folder / FILE)
 
 
-class XGBoostModel(Model):
+class Trees(Model):
     """The first `size` rounds of a checkpoint's model."""
 
     def __init__(self, folder: Path, size: int) -> None:

@@ -16,7 +16,7 @@ from results.sweep_folder.copies.backup_writer import BackupUploader, prune_back
 from results.sweep_folder.copies.mirror import RECORDS
 from results.sweep_folder.copies.restore import fetch_backup, new_folder, restored_sweeps
 from results.sweep_folder.folder import read_state, resolve_storage
-from results.tracking.delivered import Delivered
+from results.tracking.delivery import Delivered
 from results.tracking.mlflow.saved_runs import restore_runs, save_runs
 from search_spaces.errors import UserError
 from tuning.controller.tracking.observer import deliver, tracking_uri

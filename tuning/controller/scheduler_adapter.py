@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 
-from results.analysis.numbers import comparable
+from results.analysis.pareto import comparable
 from results.analysis.replicates import ReplicateScores, base_trial_id
 from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec

@@ -9,9 +9,18 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from results.analysis.selection import select_winner
-from results.averaging import Method, make_method, soup
-from results.averaging.soup import BaseWeights, Candidate, Recipe, Soup, make_soup
-from results.averaging.soup.candidates import WEIGHTS
+from results.averaging import Method, make_method
+from results.averaging.soup.builder import BaseWeights, Recipe, make_soup
+from results.averaging.soup.candidates import (
+    WEIGHTS,
+    Candidate,
+    best_trials,
+    federated_clients,
+    last_checkpoints,
+    named_trials,
+    parse_weights,
+)
+from results.averaging.soup.scoring import Soup
 from results.checkpoints.streaming_hash import hash_file
 from results.checkpoints.tensor_layout import read_layout, start_mismatch, weights_file
 from results.paths import SweepPaths
@@ -73,16 +82,16 @@ class ModelChoice:
     ) -> tuple[list[Candidate], str]:
         if self.trials:
             ids = [word.strip() for word in self.trials.split(",") if word.strip()]
-            return soup.named_trials(paths, spec, ids, models), "-".join(ids)
+            return named_trials(paths, spec, ids, models), "-".join(ids)
         if self.last:
             trial = self.trial or select_winner(paths, spec).line.record.id
             find_trial(paths, trial)
-            checkpoints = soup.last_checkpoints(paths, spec, trial, self.last, models)
+            checkpoints = last_checkpoints(paths, spec, trial, self.last, models)
             return checkpoints, f"{trial}-last-{self.last}"
         if self.clients:
             find_trial(paths, self.clients)
-            return soup.federated_clients(paths, self.clients), f"{self.clients}-clients"
-        found = soup.best_trials(paths, spec, self.top, models)
+            return federated_clients(paths, self.clients), f"{self.clients}-clients"
+        found = best_trials(paths, spec, self.top, models)
         winner = select_winner(paths, spec).line.record.id
         found.sort(key=lambda one: one.trial_id != winner)  # a confirmed winner comes first
         return found, str(len(found))
@@ -138,7 +147,7 @@ def average_models(
         weights, shard = options.weights, options.max_shard_size
         recipe = Recipe(
             options.method,
-            soup.parse_weights(models, weights, spec) if weights else None,
+            parse_weights(models, weights, spec) if weights else None,
             base,
             options.dtype,
             _num_bytes("--max-memory", options.max_memory),

@@ -9,7 +9,7 @@ from typing import Any
 
 from results.analysis.leaderboard import read_leaderboard
 from results.analysis.selection import select_winner
-from results.averaging.soup import Soup, read_soup
+from results.averaging.soup.scoring import Soup, read_soup
 from results.checkpoints.commit import CheckpointError, newest_intact, verify
 from results.models.lineage import data_fingerprint
 from results.models.ref import ModelRef, checkpoint_ref, content_digest

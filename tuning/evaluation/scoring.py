@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from results.averaging import soup
+from results.averaging.soup.scoring import Evaluator
 from results.checkpoints.streaming_hash import hash_file
 from search_spaces.errors import UserError, suggest
 from trainables.base import Split, Trainable
@@ -33,7 +33,7 @@ def make_soup_evaluator(
     mode: str,
     cache: Path,
     progress: TrainingProgress,
-) -> soup.Evaluator:
+) -> Evaluator:
     """An evaluator of averages: the metric of each example of the selection and the test split.
 
     Equal weights are evaluated once: an average of one model is that model.
@@ -51,7 +51,7 @@ def make_soup_evaluator(
         progress.step(f"evaluated a model on the {split} split")
         return known[key]
 
-    return soup.Evaluator(
+    return Evaluator(
         metric,
         mode,
         partial(examples, Split.SELECTION),

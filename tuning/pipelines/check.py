@@ -11,11 +11,7 @@ from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import KeyPath, flattened
 from search_spaces.pipeline.graph import dependencies
 from search_spaces.pipeline.loading import LoadedPipeline
-from search_spaces.pipeline.references import (
-    folder_references,
-    metric_reference,
-    model_reference,
-)
+from search_spaces.pipeline.references import folder_references, metric_reference, model_reference
 from search_spaces.pipeline.stages import (
     AverageStage,
     DataStage,

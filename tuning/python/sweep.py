@@ -21,7 +21,7 @@ from tuning.python.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
-    from results.averaging.soup import Soup
+    from results.averaging.soup.scoring import Soup
     from tuning.controller.events import SweepEvents
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from results.analysis.numbers import comparable
+from results.analysis.pareto import comparable
 from results.analysis.replicates import Curve
 from results.paths import SweepPaths
 from results.records.integrity import check_records

@@ -16,9 +16,7 @@ import plotly.graph_objects as go
 from results.analysis.phases import add, bottleneck
 from results.records.trial import TrialRecord, TrialState
 from results.report.page import unit_for
-from results.report.plots.axes import text
-from results.report.plots.colours import IDLE, PHASE, STARTING, STATES
-from results.report.plots.figures import blank
+from results.report.plots.figures import IDLE, PHASE, STARTING, STATES, blank, text
 from results.report.sweep_data import SweepData
 
 _MAX_BARS = 3000

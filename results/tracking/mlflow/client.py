@@ -28,7 +28,7 @@ SWEEP_TAG, TRIAL_TAG, PARENT_TAG = "tune.sweep", "tune.trial_id", "mlflow.parent
 PIPELINE_TAG, STAGE_TAG = "tune.pipeline", "tune.stage"
 """Identity of a pipeline; name and key of one of its stages that is no sweep."""
 AVERAGE_TAG, STOPPED_TAG = "tune.average", "stopped"
-"""Digest of the average that a run shows; see `results.tracking.averages`."""
+"""Digest of the average that a run shows; see `results.tracking.extras`."""
 NOTE_TAG = "mlflow.note.content"
 """A run's description; set when it is created: people may write their own."""
 

@@ -10,8 +10,7 @@ from results.analysis.cost import cost_shares
 from results.records.evaluations import Evaluation
 from results.records.trial import Report, TrialRecord, TrialState
 from results.storage.fencing import Fence
-from results.tracking.averages import Average
-from results.tracking.extras import Extras, Winner
+from results.tracking.extras import Average, Extras, Winner
 from results.tracking.mlflow.client import (
     AVERAGE_TAG,
     NOTE_TAG,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from results.averaging.soup import read_soup
+from results.averaging.soup.scoring import read_soup
 from results.checkpoints.commit import newest_intact, verify
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec

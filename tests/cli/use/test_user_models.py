@@ -8,7 +8,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from results.averaging.soup import read_soup
+from results.averaging.soup.scoring import read_soup
 from results.paths import SweepPaths
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep

@@ -9,7 +9,9 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save
 
 from results.averaging import make_method
-from results.averaging.soup import Candidate, Evaluator, Recipe, Soup, best_trials, make_soup
+from results.averaging.soup.builder import Recipe, make_soup
+from results.averaging.soup.candidates import Candidate, best_trials
+from results.averaging.soup.scoring import Evaluator, Soup
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialRecord, TrialState, write_trial
 from tests.reports import append_report

@@ -8,8 +8,7 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 from results.checkpoints.commit import Checkpoint, commit, newest_intact
-from results.checkpoints.shards import open_tensors, parts_metadata, shard_file
-from results.checkpoints.whole_model import whole_models
+from results.checkpoints.shards import open_tensors, parts_metadata, shard_file, whole_models
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 

@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, Gauge
 
-from results.metrics.files import Target, TextFile
-from results.metrics.server import MetricsServer
+from results.metrics.server import MetricsServer, Target, TextFile
 from search_spaces.errors import UserError
 from search_spaces.spec.tracking import MonitoringSpec
 

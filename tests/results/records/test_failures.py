@@ -7,7 +7,7 @@ import pytest
 
 from results.records.failures import Cause, Remedy, classify, signature
 from results.storage.atomic import storage_error
-from trainables.checkpointing.disk_full import DiskFullError
+from trainables.checkpointing.saver import DiskFullError
 from trainables.launch.errors import describe_failure, error_line
 
 DIED = "rank 1: ActorDiedError: The actor died unexpectedly before finishing this task."

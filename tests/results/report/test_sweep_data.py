@@ -3,8 +3,7 @@
 import pytest
 
 from results.records.trial import Attempt, TrialRecord, TrialState
-from results.report.failure_classes import failure_classes
-from results.report.sweep_data import SweepData, common_step, value_at
+from results.report.sweep_data import SweepData, common_step, failure_classes, value_at
 from tests.tuning.simulate import make_spec
 from tuning.search.importance import importances
 

@@ -8,8 +8,7 @@ from results.paths import SweepPaths
 from results.records.worker_samples import sample_line
 from results.report import trial_rows as rows_module
 from results.report.sweep_data import SweepData
-from results.report.trial_details import trial_details
-from results.report.trial_rows import short_number, thinned, trial_rows
+from results.report.trial_rows import short_number, thinned, trial_details, trial_rows
 
 
 def test_rows_have_every_trial_best_first(data: SweepData) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from results.paths import SweepPaths
-from results.storage.links import refuse_outside_links
+from results.storage.sharing import refuse_outside_links
 from search_spaces.errors import UserError
 
 

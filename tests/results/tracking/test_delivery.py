@@ -12,8 +12,7 @@ from results.records.notes import write_note
 from results.records.trial import Report, TrialRecord, TrialState
 from results.tracking import Delivery, Ending
 from results.tracking import delivery as delivery_module
-from results.tracking.averages import Average
-from results.tracking.extras import Extras
+from results.tracking.extras import Average, Extras
 from tests.results.tracking.servers import failing_server, hanging_server, no_server
 from tests.results.tracking.tracked import (
     WAIT_S,

@@ -24,8 +24,7 @@ from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.distill.config import Distill, DistillConfig
 from trainables.distill.files import tokens_problem
-from trainables.distill.loss import distillation_loss
-from trainables.distill.task import DistillTask
+from trainables.distill.task import DistillTask, distillation_loss
 
 TINY = EXAMPLES["distill"].config
 WIDTH = TINY["hidden_size"]

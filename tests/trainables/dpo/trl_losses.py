@@ -1,19 +1,15 @@
 """The losses of trl's trainers of preferences on a small data set: a reference for those of `dpo`.
 
-    pip install trl==1.16.0
-    python -m tests.trainables.dpo.trl_losses      # rewrites trl_losses.json beside this file
-
-trl is no dependency of the tests, as it takes seconds to import; they read its numbers. It gets the
-token ids and the batches of `dpo`: the templates of its older trainers are others.
+See `tests.trainables.trl_reference`. It gets the token ids and the batches of `dpo`: the templates
+of its older trainers are others.
 """
 
 from __future__ import annotations
 
-import json
-import tempfile
 from pathlib import Path
 from typing import Any
 
+from tests.trainables import trl_reference
 from tests.trainables.examples import EXAMPLES
 from trainables.base import Split
 from trainables.causal_lm.model.model import new_model, save_model
@@ -32,13 +28,8 @@ LOSSES: dict[str, dict[str, Any]] = {
 }
 SETTINGS: dict[str, Any] = {
     **EXAMPLES["dpo"].config,
+    **trl_reference.SETTINGS,
     "batch_size": 6,
-    "max_steps": 5,
-    "eval_every": 1,
-    "learning_rate": 1e-2,
-    "weight_decay": 0.1,
-    "warmup_fraction": 0.0,
-    "schedule": "constant",
 }
 
 
@@ -104,7 +95,7 @@ def losses_of_trl(folder: Path, changes: dict[str, Any]) -> list[dict[str, float
     model = folder / "model"
     model.mkdir(exist_ok=True)
     save_model(new_model(task.config, task.dataset), task.config, task.dataset, model)
-    kind, arguments, given = trainer_of(config)
+    kind, of_trainer, given = trainer_of(config)
 
     class Trainer(kind):  # type: ignore[misc, valid-type]
         def _prepare_dataset(self, dataset: Any, *others: Any) -> Any:
@@ -119,49 +110,30 @@ def losses_of_trl(folder: Path, changes: dict[str, Any]) -> list[dict[str, float
     tokenizer: Any = AutoTokenizer.from_pretrained(model)
     tokenizer.pad_token = tokenizer.pad_token or tokenizer.eos_token
     network: Any = AutoModelForCausalLM
+    made = trl_reference.arguments(
+        config,
+        folder,
+        beta=config.beta,
+        per_device_train_batch_size=config.batch_size * (1 + (config.loss == "kto")),
+        warmup_steps=0,
+        gradient_checkpointing=False,
+        **given,
+    )
     trainer = Trainer(
         model=network.from_pretrained(model),
-        args=arguments(
-            output_dir=str(folder / "out"),
-            beta=config.beta,
-            max_steps=config.max_steps,
-            per_device_train_batch_size=config.batch_size * (1 + (config.loss == "kto")),
-            learning_rate=config.learning_rate,
-            weight_decay=config.weight_decay,
-            adam_beta2=config.beta2,
-            max_grad_norm=config.grad_clip or 0.0,
-            lr_scheduler_type="constant",
-            warmup_steps=0,
-            optim="adamw_torch",
-            use_cpu=True,
-            bf16=False,
-            gradient_checkpointing=False,
-            logging_steps=1,
-            save_strategy="no",
-            report_to=[],
-            disable_tqdm=True,
-            **given,
-        ),
+        args=of_trainer(**made),
         train_dataset=Dataset.from_list(rows_of(task)),
         processing_class=tokenizer,
     )
-    trainer.train()
-    steps = [line for line in trainer.state.log_history if "loss" in line]
+    steps = trl_reference.trained(trainer)
     names = {"train_loss": "loss", "grad_norm": "grad_norm", "kl": "kl"}
     return [{mine: step[n] for mine, n in names.items() if n in step} for step in steps]
 
 
-def main() -> None:
-    """Write the losses with the versions that computed them."""
-    import torch
-    import transformers
-    import trl
-
-    with tempfile.TemporaryDirectory() as folder:
-        losses = {name: losses_of_trl(Path(folder), each) for name, each in LOSSES.items()}
-    versions = {m.__name__: m.__version__ for m in (trl, transformers, torch)}
-    FILE.write_text(json.dumps({"versions": versions, "losses": losses}, indent=1) + "\n")
+def all_losses(folder: Path) -> dict[str, Any]:
+    """Of each loss, by its name."""
+    return {name: losses_of_trl(folder, each) for name, each in LOSSES.items()}
 
 
 if __name__ == "__main__":
-    main()
+    trl_reference.write(FILE, all_losses)

@@ -13,9 +13,9 @@ from tests.trainables.local import run_trial
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import masked_attention
 from trainables.data.corpora.generated import GENERATED, generate_rows
+from trainables.grpo.answers import noise, sample
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.loss import token_log_probs
-from trainables.grpo.rollout import noise, sample
 from trainables.training.task import open_task
 
 CONFIG = EXAMPLES["grpo"].config

@@ -16,8 +16,14 @@ import pytest
 from transformers import AutoModelForCausalLM
 
 from results.checkpoints.commit import newest_intact
-from results.checkpoints.shards import MODEL, OPTIMIZER, has_tensors, is_sharded, open_tensors
-from results.checkpoints.whole_model import whole_models
+from results.checkpoints.shards import (
+    MODEL,
+    OPTIMIZER,
+    has_tensors,
+    is_sharded,
+    open_tensors,
+    whole_models,
+)
 from results.records.trial import read_reports
 from results.trial_paths import TrialPaths
 from tests.trainables.local import ROOT, newest_checkpoint, without_timing

@@ -11,7 +11,7 @@ import pytest
 
 from trainables.runtime import compiled_code
 from trainables.runtime.compiled_code import FOLDER, KEPT_S, keep_compiled
-from trainables.runtime.global_state import restored_global_state
+from trainables.runtime.seeding import restored_global_state
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 from tests.trainables.local import run_python
-from trainables.runtime.memory import MemorySample, describe_growth
+from trainables.runtime.leftovers import MemorySample, describe_growth
 
 SCRIPT = """
 import torch
-from trainables.runtime.memory import LeakDetector
+from trainables.runtime.leftovers import LeakDetector
 
 kept, gauge = [], LeakDetector(torch.device("cpu"), 64 * 2**20)
 gauge.after_trial(failed=True)

@@ -10,7 +10,7 @@ import pytest
 from results.records.worker_samples import read_samples
 from results.trial_paths import TrialPaths
 from tests.trainables.local import run_trial
-from trainables.runtime.phase_times import PhaseTimes
+from trainables.runtime.sampler import PhaseTimes
 
 
 class Clock:

@@ -1,3 +1,5 @@
+from __future__ import annotations
+
 import os
 import signal
 import threading
@@ -10,6 +12,7 @@ import pytest
 from results.records.failures import Cause, Remedy, classify
 from results.records.trial import read_reports
 from results.trial_paths import TrialPaths
+from tests.metadata_server import MetadataServer, metadata_server
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import (
     RecordingChannel,
@@ -21,10 +24,13 @@ from tests.trainables.local import (
 from trainables.digits.task import DigitsTask
 from trainables.launch.errors import error_line
 from trainables.runtime.preemption import (
+    GRACE_S,
     Preempted,
+    cloud_here,
     install_sigterm_handler,
     install_sigterm_handler_deferred,
     preemption_requested,
+    read_notice,
 )
 from trainables.training.run import TrainingRun
 
@@ -112,3 +118,46 @@ def test_sigterm_handler_is_installed_from_another_thread(
     thread.start()
     thread.join()
     assert signal.getsignal(signal.SIGTERM) is not signal.SIG_DFL
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[MetadataServer]:
+    with metadata_server() as made:
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", f"{made.url}/")
+        monkeypatch.setenv("GCE_METADATA_HOST", made.url.removeprefix("http://"))
+        monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", made.url)
+        monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # not asked
+        yield made
+
+
+@pytest.mark.parametrize(
+    ("cloud", "said"),
+    [
+        ("aws", "AWS: terminate at 2026-11-24T12:00:00Z"),
+        ("gcp", "Google: preempted"),
+        ("azure", "Azure: Preempt not before soon"),
+    ],
+)
+def test_notice_is_read_once_it_is_there(server: MetadataServer, cloud: str, said: str) -> None:
+    assert read_notice(cloud) is None
+    server.is_over = True
+    assert read_notice(cloud) == said
+
+
+@pytest.mark.parametrize("cloud", GRACE_S)
+def test_server_that_cannot_be_reached_is_an_error(
+    monkeypatch: pytest.MonkeyPatch, cloud: str
+) -> None:
+    monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1")
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:1")
+    monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", "http://127.0.0.1:1")
+    with pytest.raises(OSError, match="refused"):
+        read_notice(cloud)
+
+
+def test_cloud_of_a_machine_is_told_by_its_firmware(tmp_path: Path) -> None:
+    assert cloud_here(tmp_path) is None
+    (tmp_path / "sys_vendor").write_text("QEMU\n")
+    assert cloud_here(tmp_path) is None
+    (tmp_path / "sys_vendor").write_text("Amazon EC2\n")
+    assert cloud_here(tmp_path) == "aws"

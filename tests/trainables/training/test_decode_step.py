@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
 from trainables.common.text_batches import Reading
-from trainables.grpo.rollout import Completions, noise, sample
+from trainables.grpo.answers import Completions, noise, sample
 from trainables.training.generation import decode, generate
 
 SHAPE = {

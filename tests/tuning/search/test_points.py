@@ -12,7 +12,7 @@ from results.analysis.leaderboard import read_leaderboard
 from results.analysis.selection import select_winner
 from results.records.trial import TrialState
 from search_spaces.errors import UserError
-from search_spaces.formulas.outcomes import violations
+from search_spaces.formulas.constraints import violations
 from tests.tuning.simulate import make_spec, open_run, outcome, run_sweep, run_trials
 
 SPACE = {

@@ -31,7 +31,7 @@ from trainables.common.text_ends import declare_ends
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import load_pretrained, pad_token, wrap_bpe
 from trainables.parallel.sharded_state import load_weights
-from trainables.runtime.memory import KEPT
+from trainables.runtime.leftovers import KEPT
 from trainables.training.checkpoint import read_lineage, weights_digest
 from trainables.training.precision import compute_dtype
 from trainables.training.start_model import require_folder

@@ -1,7 +1,7 @@
 """A lane's worker: runs trial after trial from the broker, in one process.
 
 Processes, imports, process group and prepared data stay; everything else of a trial is undone
-after it (see `trainables.runtime.global_state`). A lane in which memory stays behind is retired.
+after it (see `trainables.runtime.seeding`). A lane in which memory stays behind is retired.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from trainables.launch.ray_train import TrainWorker
 from trainables.launch.run_trial import output_to, run_trial
 from trainables.registry import resolve
 from trainables.runtime.gpu_share import wait_for_device
-from trainables.runtime.leftovers import Leftovers
-from trainables.runtime.memory import LeakDetector
+from trainables.runtime.leftovers import LeakDetector, Leftovers
 from trainables.runtime.preemption import Preempted, install_sigterm_handler_deferred
 
 if TYPE_CHECKING:

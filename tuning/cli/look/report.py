@@ -84,7 +84,7 @@ def _report_pipeline(paths: PipelinePaths, html: Path | None, accept_damage: boo
     """Write the pages of its train stages, and at last the page that links to them."""
     from results.report.pipeline_data import read_pipeline_data
     from results.report.pipeline_page import write_pipeline_report
-    from results.storage.links import refuse_outside_links
+    from results.storage.sharing import refuse_outside_links
     from results.sweep_folder.lock import current_driver
     from search_spaces.pipeline.loading import load_pipeline
 

@@ -95,7 +95,7 @@ def _show_json(sweep: str, trial: str | None, storage: str | None) -> None:
 
 
 def _show_csv(paths: SweepPaths, trial: str | None) -> None:
-    from results.analysis.metrics_csv import metrics_csv, sweep_csv
+    from results.analysis.dataframes import metrics_csv, sweep_csv
     from results.records.trial import read_reports, read_trial, read_trials_with_reports
     from results.sweep_folder.folder import find_trial
 

@@ -14,7 +14,7 @@ from tuning.cli.options import StorageDir, Sweep, Trust, trusted_sweep
 from tuning.cli.use.model import track
 
 if TYPE_CHECKING:
-    from results.averaging.soup import Soup
+    from results.averaging.soup.scoring import Soup
     from search_spaces.spec.sweep import SweepSpec
 
 

@@ -104,7 +104,7 @@ class Exporter(SweepEvents):
 
     def _publish(self, paths: SweepPaths) -> None:
         from results.metrics.collector import SweepCollector
-        from results.metrics.files import Target, TextFile
+        from results.metrics.server import Target, TextFile
 
         registry = SweepCollector(self._metrics).registry()
         storage, name = _registration(paths)

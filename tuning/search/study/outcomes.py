@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from optuna.trial import FrozenTrial, create_trial
 from optuna.trial import TrialState as OptunaState
 
-from results.analysis.numbers import comparable
+from results.analysis.pareto import comparable
 from results.analysis.replicates import Curve
 from results.records.trial import TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from results.paths import SweepPaths
-from results.storage.links import refuse_outside_links
+from results.storage.sharing import refuse_outside_links
 from results.sweep_folder.lock import current_driver
 from search_spaces.errors import UserError
 from tuning.controller.commands import add_configuration, pause_session, stop_trials

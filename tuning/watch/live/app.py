@@ -37,7 +37,7 @@ from results.report.page import (
     script_json,
     section_messages,
 )
-from results.report.trial_details import trial_details
+from results.report.trial_rows import trial_details
 from results.sweep_folder.folder import find_trial
 from search_spaces.errors import UserError
 from tuning.watch.live.actions import ACTIONS

@@ -1,5 +1,7 @@
 """Building a soup: its members, files and scores, and whether it is promoted."""
 
+from __future__ import annotations
+
 import math
 from pathlib import Path
 
@@ -7,12 +9,13 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
-from results.averaging.soup import read_soup
-from results.averaging.soup.scoring import gain
+from results.averaging.soup.builder import check_models
+from results.averaging.soup.candidates import named_trials
+from results.averaging.soup.scoring import gain, read_soup
 from results.checkpoints.commit import commit, verify
 from results.paths import SweepPaths
 from search_spaces.errors import UserError
-from tests.results.averaging.soups import add, at, best, build, evaluator, losses
+from tests.results.averaging.soups import SPEC, add, at, best, build, evaluator, losses
 
 
 def test_greedy_soup_adds_only_candidates_that_do_not_lower_the_score(sweep: SweepPaths) -> None:
@@ -132,3 +135,34 @@ def test_soup_is_split_into_shards(sweep: SweepPaths) -> None:
 def test_read_soup_refuses_a_folder_without_its_record(sweep: SweepPaths) -> None:
     with pytest.raises(UserError, match=r"no soup \(soup\.json is missing or damaged\)"):
         read_soup(sweep.soup("none"))
+
+
+def test_check_models_refuses_models_of_different_starts(sweep: SweepPaths) -> None:
+    add(sweep, 0, at(1), 0.1)
+    add(sweep, 1, at(1), 0.2, init="other")
+    add(sweep, 2, at(1), 0.3, init=None)
+    add(sweep, 3, np.ones(3), 0.4, init="other")
+    add(sweep, 4, at(1), 0.5)
+    with pytest.raises(UserError) as caught:
+        check_models(best(sweep))
+    unknown, start, shape = caught.value.problems
+    assert unknown.startswith("trial t0002: ")
+    assert start.startswith("trials t0000 and t0001 cannot be averaged: they started from differ")
+    assert shape == (
+        "trials t0000 and t0003 cannot be averaged: tensor 'w' is [8] in one and [3] in the other"
+    )
+    with pytest.raises(UserError):
+        build(sweep, "uniform")
+    assert not sweep.soup("uniform").exists()
+    some = named_trials(sweep, SPEC, ["t0000", "t0001", "t0002"])
+    forced = build(sweep, "uniform", candidates=some, force=True)
+    assert forced.members == ("t0000", "t0001", "t0002")
+    with pytest.raises(UserError, match="tensor 'w' is"):
+        build(sweep, "uniform", force=True)
+
+
+def test_check_models_refuses_adapters_of_different_scales(sweep: SweepPaths) -> None:
+    add(sweep, 0, at(1), 0.1, adapter_config={"r": 4, "lora_alpha": 8})
+    add(sweep, 1, at(1), 0.2, adapter_config={"r": 4, "lora_alpha": 16})
+    with pytest.raises(UserError, match=r"adapter_config.json has lora_alpha: 8 in one and 16 in"):
+        check_models(best(sweep), force=True)

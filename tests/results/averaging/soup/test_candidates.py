@@ -6,7 +6,7 @@ import math
 import pytest
 from safetensors.numpy import load_file, save
 
-from results.averaging import soup as soups
+from results.averaging.soup import candidates as soups
 from results.paths import SweepPaths
 from results.records.trial import TrialState
 from search_spaces.errors import UserError

@@ -19,7 +19,7 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.fast_path import speed_up
 from trainables.causal_lm.model.model import architecture
 from trainables.causal_lm.model.objective import NextTokenLoss
-from trainables.runtime.global_state import restored_global_state
+from trainables.runtime.seeding import restored_global_state
 
 PROGRAM = "tests.trainables.causal_lm.fast_ranks"
 
