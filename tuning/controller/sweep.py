@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from results.paths import SweepPaths
 from results.records.failures import Remedy
@@ -135,9 +136,10 @@ class SweepController:
             found = None if record.attempts else self.reuse.find(record)
             if found is None:
                 record = self.lifecycle.begin(record, allocation)
-                files, rungs = self.paths.trial(record.id), self.scheduler.rungs
+                own: dict[str, Any] = {"rungs": self.scheduler.rungs, "mirror": self._mirror}
+                folder = self.paths.trial(record.id).root
                 return make_attempt_job(
-                    self.spec, record, files, allocation, self._cache, rungs, self._mirror
+                    self.spec, record, folder, self._cache, avoid=allocation.avoid, **own
                 )
             self.lifecycle.reuse(record, found)
         return None

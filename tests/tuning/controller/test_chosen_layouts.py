@@ -59,7 +59,7 @@ def test_record_says_the_layout_and_a_rerun_has_it(tmp_path: Path) -> None:
     assert (
         '"layout": {\n    "dp_shard": 2\n   }' in run.paths.trial(job.trial_id).record.read_text()
     )
-    again = make_rerun_job(run.spec, record, run.paths.reproduction(record.id), "cache", 1)
+    again = make_rerun_job(run.spec, record, run.paths.reproduction(record.id).root, "cache", 1)
     assert (again.layout, again.workers) == (job.layout, 2)
 
 
