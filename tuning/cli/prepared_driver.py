@@ -45,9 +45,9 @@ def main(channel: socket.socket, file: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for name in _IMPORTS:
         import_module(name)
-    from tuning.cluster.warm_cluster import prepare
+    from tuning.cluster.warm_cluster import STATE, WarmCluster
 
-    cluster = prepare()
+    cluster = STATE.cluster = WarmCluster()
     try:
         _start_workers(cluster, file)
         code, before = LoadedCode(began, files_read()), _Before()

@@ -81,9 +81,10 @@ def run_session(
 
 
 def _tracking(run: SweepController) -> TrackerObserver:
-    from tuning.cluster.warm_cluster import is_prepared
+    from tuning.cluster.warm_cluster import STATE
 
-    delay_s = 0.0 if is_prepared() else START_DELAY_S  # no worker starts that needs the cores
+    # beside a warm cluster no worker starts that needs the cores
+    delay_s = START_DELAY_S if STATE.cluster is None else 0.0
     return TrackerObserver(make_tracker(run.spec, run.paths, run.table.fence, delay_s))
 
 
@@ -184,7 +185,7 @@ def _queue_unfinished(
     """Queue a trial that a dead driver left, unless its last decision ends or pauses it."""
     if report is None or decision is Decision.CONTINUE:
         run.scheduler.on_trial_resume(trial_id)
-        run.queue.append(trial_id)
+        run.queue.waiting.append(trial_id)
     elif decision is Decision.PAUSE:
         run.lifecycle.pause(trial_id, report.step)
     else:

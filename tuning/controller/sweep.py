@@ -112,7 +112,7 @@ class SweepController:
     @property
     def finished(self) -> bool:
         """Whether no trial runs and none is left to run."""
-        return not self.queue.has_running and not self.has_next
+        return not self.queue.running and not self.has_next
 
     @property
     def has_next(self) -> bool:
@@ -154,7 +154,7 @@ class SweepController:
 
     def on_report(self, trial_id: str, report: Report) -> Decision:
         """Record a report and decide; unless it is CONTINUE, the trial's record says so already."""
-        if not self.queue.is_running(trial_id):
+        if trial_id not in self.queue.running:
             return Decision.STOP
         first = not self.table.reported_metrics(trial_id)
         self.table.add_report(trial_id, report)
@@ -202,9 +202,9 @@ class SweepController:
         Args:
             pruned: why it gave the trial up; empty if it did not.
         """
-        if self.queue.is_moving(trial_id):
+        if trial_id in self.queue.running & self.queue.moving:
             self.lifecycle.move(trial_id)
-        elif not self.queue.is_running(trial_id):
+        elif trial_id not in self.queue.running:
             return
         elif pruned:
             step = self.table.last_step(trial_id)
@@ -251,7 +251,7 @@ class SweepController:
         Returns:
             The remedy; None if the attempt does not count.
         """
-        if not self.queue.is_running(trial_id):
+        if trial_id not in self.queue.running:
             return None
         record, step = self.records[trial_id], self.table.last_step(trial_id)
         failure = self.failures.diagnose(record, error, step, machines) if began else None
@@ -299,4 +299,4 @@ class SweepController:
         self.study.enqueue(params, tag)
         while self.study.has_waiting:
             self.table.save(record := new_record(self.spec, *self.study.ask()))
-            self.queue.append(record.id)
+            self.queue.waiting.append(record.id)

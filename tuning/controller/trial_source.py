@@ -65,7 +65,7 @@ class TrialSource:
         for waiting in self._queue.waiting:
             record = self._table.records[waiting]
             if (following := self._allocated(record, find)) is not None:
-                self._queue.remove(waiting)
+                self._queue.waiting.remove(waiting)
                 return following
             if self._needs_more(record):
                 return None
@@ -102,7 +102,7 @@ class TrialSource:
         if allocation is None:
             if begins:
                 self._table.save(record)
-                self._queue.append(record.id)
+                self._queue.waiting.append(record.id)
             return None
         layout = self._layouts.choose(record, allocation.workers)
         return record, allocation if layout is None else allocation.with_layout(layout)

@@ -145,12 +145,12 @@ def test_no_other_trial_overtakes_one_that_needs_more_workers(tmp_path: Path) ->
     small = sweep.begin()
     assert sweep.run.next_trial(sweep.workers.find_allocation) is None
     assert [r.config["hidden_size"] for r in sweep.run.records.values()] == [SMALL, LARGE]
-    assert sweep.run.queue.waiting == ("t0001",)
+    assert list(sweep.run.queue.waiting) == ["t0001"]
     assert sweep.run.next_trial(sweep.workers.find_allocation) is None
     assert len(sweep.run.records) == 2, "nothing is proposed meanwhile"
     sweep.run.on_failed(small.trial_id, "rank 0: RuntimeError: boom")
     sweep.workers.release(small, unusable=False)
-    sweep.run.queue.remove(small.trial_id)
+    sweep.run.queue.waiting.remove(small.trial_id)
     large = sweep.begin()
     assert (large.trial_id, large.workers) == ("t0001", 2)
 
