@@ -6,6 +6,7 @@ import ast
 from pathlib import Path
 
 from search_spaces.errors import UserError
+from trainables.user_code import loader
 from trainables.user_code.optuna.source import read_objective
 from tuning.translation import katib, optuna_source, ray_script, wandb
 from tuning.translation.draft import Draft
@@ -41,6 +42,7 @@ def sweep_text(like: str) -> str:
                 line = getattr(e, "lineno", 1)
                 raise UserError(f"{path}:{line}: not valid Python") from None
             if is_objective and function:
+                loader.find(like)
                 if (objective := read_objective(like)) is None:
                     raise UserError(f"--like {like}: no function that takes a trial of Optuna")
                 draft.set("trainable", like)

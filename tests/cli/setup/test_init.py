@@ -54,6 +54,8 @@ def test_optuna_objective_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         "study.py:17: the pruner MedianPruner: should_prune is never asked",
     ):
         assert note in text
+    with pytest.raises(UserError, match="did you mean 'objective'"):
+        sweep_text("study.py:objectiv")
 
 
 WRONG = {
