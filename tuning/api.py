@@ -1,4 +1,4 @@
-"""Sweeps from Python: load, run and resume. The command line calls the same functions.
+"""Sweeps from Python: run and resume. The command line calls the same functions.
 
 Ray, Optuna and the trainables are imported when a function needs them.
 """
@@ -18,21 +18,6 @@ if TYPE_CHECKING:
     from tuning.search.auto import AutoChoice
 
 
-def load(path: str | Path, overrides: Sequence[str] = ()) -> LoadedSweep:
-    """Read and check a sweep file.
-
-    Args:
-        path: of the YAML file.
-        overrides: `a.b=c` texts, applied before the check.
-
-    Raises:
-        UserError: every mistake in the file at once, a line each.
-    """
-    from search_spaces.loading.sweep_file import load_sweep
-
-    return load_sweep(Path(path), overrides)
-
-
 def run(
     sweep: str | Path | LoadedSweep,
     *,
@@ -47,7 +32,7 @@ def run(
     """Run a new sweep until its budget is spent or it is interrupted.
 
     Args:
-        sweep: its file, or what `load` returned.
+        sweep: its file, or what `load_sweep` returned.
         overrides: `a.b=c` texts; only with a file.
         name: of the sweep; default: the file's, with a number if that one is taken.
         storage: folder of all sweeps; default: the file's.
@@ -68,7 +53,7 @@ def run(
     from tuning.search.auto import choose_scheduler
 
     check_cluster_auth(address, insecure)
-    loaded = load(sweep, overrides) if isinstance(sweep, (str, Path)) else sweep
+    loaded = _loaded(sweep, overrides)
     with interrupt or Interrupt() as stop:
         paths = create(loaded, name=name, storage=storage, address=address)
         try:
@@ -100,10 +85,16 @@ def create(
     from tuning.controller.sweep_dir.create import create_sweep
     from tuning.search.warm_start import source_sweeps
 
-    loaded = load(sweep, overrides) if isinstance(sweep, (str, Path)) else sweep
+    loaded = _loaded(sweep, overrides)
     preflight(loaded, files=address is None)
     source_sweeps(loaded.spec, storage or loaded.spec.storage)
     return create_sweep(loaded, name, storage)
+
+
+def _loaded(sweep: str | Path | LoadedSweep, overrides: Sequence[str]) -> LoadedSweep:
+    from search_spaces.loading.sweep_file import load_sweep
+
+    return load_sweep(Path(sweep), overrides) if isinstance(sweep, (str, Path)) else sweep
 
 
 class Changes(TypedDict, total=False):

@@ -13,6 +13,7 @@ import socket
 import sys
 import time
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from search_spaces.errors import UserError
@@ -44,9 +45,9 @@ def main(channel: socket.socket, file: str) -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     for name in _IMPORTS:
         import_module(name)
-    from tuning.cluster.warm_cluster import prepare
+    from tuning.cluster.warm_cluster import STATE, WarmCluster
 
-    cluster = prepare()
+    cluster = STATE.cluster = WarmCluster()
     try:
         _start_workers(cluster, file)
         code, before = LoadedCode(began, files_read()), _Before()
@@ -94,14 +95,14 @@ def _run(command: list[str]) -> int:
 
 def _start_workers(cluster: WarmCluster, file: str) -> None:
     """Start the workers of a sweep; a mistake in its file or code is the next command's."""
+    from search_spaces.loading.sweep_file import load_sweep
     from trainables.registry import resolve_for
     from trainables.user_code.loader import canonical
-    from tuning.api import load
     from tuning.controller.ray_tune.pools import prepare_workers
     from tuning.controller.tracking.tracking_client import prepare_process
 
     try:
-        spec = load(file).spec if file else None
+        spec = load_sweep(Path(file)).spec if file else None
         if spec is None or spec.tracking.name != "none":
             prepare_process()
         if spec is not None:

@@ -13,6 +13,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import psutil
+
 from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 from tuning.cluster.local_cluster import apply_settings, closed_to_others
@@ -201,19 +203,12 @@ def accepts_any_token(address: str) -> bool:
 
 
 def _is_this_machine(host: str) -> bool:
-    """Whether a host is a name of this machine, or an address that can be bound here."""
+    """Whether a host is a name of this machine, or an address of one of its interfaces."""
     if host in ("localhost", socket.gethostname()):
         return True
     try:
         address = ipaddress.ip_address(host)
     except ValueError:
         return False
-    if address.is_loopback:
-        return True
-    family = socket.AF_INET6 if address.version == 6 else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((host, 0))
-        except OSError:
-            return False
-    return not address.is_unspecified
+    own = (link.address for links in psutil.net_if_addrs().values() for link in links)
+    return address.is_loopback or str(address) in {name.partition("%")[0] for name in own}

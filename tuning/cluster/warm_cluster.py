@@ -83,14 +83,14 @@ class WarmCluster:
 
 
 @dataclass
-class _Process:
+class WarmState:
     """What stays up in this process.
 
     Attributes:
-        cluster: on this machine, prepared or shared.
+        cluster: on this machine, prepared for the next session or shared.
         block: the block in which sessions share a cluster.
-        later: the sweep for which the workers of the next session stay.
-        workers: that wait.
+        later: the sweep for which the workers of the block's next session stay; it comes after it.
+        workers: that wait for the next session.
     """
 
     cluster: WarmCluster | None = None
@@ -99,49 +99,38 @@ class _Process:
     workers: WarmWorkers | None = None
 
 
-_process = _Process()
-
-
-def prepare() -> WarmCluster:
-    """Start the cluster of this process's next session."""
-    _process.cluster = WarmCluster()
-    return _process.cluster
-
-
-def is_prepared() -> bool:
-    """Whether the session of this process has a warm cluster."""
-    return _process.cluster is not None
+STATE = WarmState()
 
 
 @contextmanager
 def shared_cluster() -> Iterator[None]:
     """Sessions in the block share a cluster: the prepared one, or that of the first session."""
     with ExitStack() as stack:
-        _process.block = stack
+        STATE.block = stack
         stack.callback(_end_block)
         yield
 
 
 def _end_block() -> None:
     release_workers()
-    if _process.cluster is not None:
-        _process.cluster.close()
-    _process.cluster = _process.block = _process.later = None
+    if STATE.cluster is not None:
+        STATE.cluster.close()
+    STATE.cluster = STATE.block = STATE.later = None
 
 
 def _connect(address: str | None) -> None:
     """Start the cluster that the sessions of the block share, or join it, once."""
     import ray
 
-    if _process.block is None:
+    if STATE.block is None:
         return
     is_local = (address or os.environ.get("RAY_ADDRESS")) in (None, "", "local")
-    if is_local and (_process.cluster is not None or not ray.is_initialized()):
-        _process.cluster = _process.cluster or WarmCluster()
-        _process.cluster.is_shared = True
+    if is_local and (STATE.cluster is not None or not ray.is_initialized()):
+        STATE.cluster = STATE.cluster or WarmCluster()
+        STATE.cluster.is_shared = True
     elif not ray.is_initialized():
-        _process.block.enter_context(ray_cluster(address))
-        _process.block.callback(release_workers)
+        STATE.block.enter_context(ray_cluster(address))
+        STATE.block.callback(release_workers)
 
 
 @contextmanager
@@ -150,7 +139,7 @@ def session_cluster(
 ) -> Iterator[list[Node]]:
     """The warm cluster, or else that of `ray_cluster`, while the block runs."""
     _connect(address)
-    if (warm := _process.cluster) is None:
+    if (warm := STATE.cluster) is None:
         with ray_cluster(address, logs, failed, lost) as nodes:
             yield nodes
         return
@@ -159,7 +148,7 @@ def session_cluster(
             yield cluster_nodes()
     finally:
         if not warm.is_shared:
-            _process.cluster = None
+            STATE.cluster = None
 
 
 def nodes_of(address: str | None) -> list[Node]:
@@ -178,25 +167,9 @@ def shared_address(address: str | None) -> str:
     return str(ray.get_runtime_context().gcs_address)
 
 
-def keep_workers_for(spec: SweepSpec | None) -> None:
-    """Let the workers of the block's next session stay for this sweep, which comes after it."""
-    if _process.block is not None:
-        _process.later = spec
-
-
-def next_sweep() -> SweepSpec | None:
-    """The sweep for which workers stay."""
-    return _process.later
-
-
-def keep_workers(workers: WarmWorkers) -> None:
-    """Let workers wait for the next session."""
-    _process.workers = workers
-
-
 def take_workers(needs: object) -> tuple[WorkerPool, ActorHandle[Broker]] | None:
     """The workers that wait, once, if they fit; otherwise they end. None: there are none."""
-    kept, _process.workers = _process.workers, None
+    kept, STATE.workers = STATE.workers, None
     if kept is None:
         return None
     if kept.needs == needs and not kept.pool.broker_error():
@@ -207,7 +180,7 @@ def take_workers(needs: object) -> tuple[WorkerPool, ActorHandle[Broker]] | None
 
 def release_workers() -> None:
     """End the workers that wait."""
-    kept, _process.workers = _process.workers, None
+    kept, STATE.workers = STATE.workers, None
     if kept is not None:
         kept.pool.close()
 

@@ -71,15 +71,13 @@ def end_attempt(
         ended: Unix seconds; default: now.
         step: the trial's last one, recorded with a failure.
     """
-    update: dict[str, object] = {"state": TrialState.PENDING}
     if record.attempts and record.attempts[-1].ended is None:
         end: dict[str, object] = {"ended": ended or time.time()}
         if failure is not None:
             end |= {"error": failure.error, "remedy": failure.remedy, "cause": failure.cause}
             end |= {"step": step, "blamed": failure.blamed}
-        last = record.attempts[-1].model_copy(update=end)
-        update["attempts"] = (*record.attempts[:-1], last)
-    return record.model_copy(update=update)
+        record = _change_newest(record, **end)
+    return record.model_copy(update={"state": TrialState.PENDING})
 
 
 def count_reports(
@@ -106,19 +104,19 @@ def count_reports(
         return record
     if known.ended is not None:
         kept = {n: getattr(known, n) for n in _WHEN_ENDED}
-        return _with_counts(record, **kept)
-    record = _with_counts(record, **environment.priced(paths, last.number))
+        return _change_newest(record, **kept)
+    record = _change_newest(record, **environment.priced(paths, last.number))
     chain = read_chain(paths, unwritten, new=new)
     links = chain.links.get(last.number, [])
-    counted = _with_counts(record, reports=len(links), last_report="".join(links[-1:]))
+    counted = _change_newest(record, reports=len(links), last_report="".join(links[-1:]))
     if any(report_problems(paths, counted, chain)):
         return counted
-    return _with_counts(counted, all_reports=chain.checksum)
+    return _change_newest(counted, all_reports=chain.checksum)
 
 
-def _with_counts(record: TrialRecord, **counts: object) -> TrialRecord:
-    """The record with what its newest attempt says at its end."""
-    last = record.attempts[-1].model_copy(update=counts)
+def _change_newest(record: TrialRecord, **update: object) -> TrialRecord:
+    """The record with another newest attempt."""
+    last = record.attempts[-1].model_copy(update=update)
     return record.model_copy(update={"attempts": (*record.attempts[:-1], last)})
 
 
@@ -126,9 +124,7 @@ def end_silent_attempt(record: TrialRecord, last: float | None) -> TrialRecord:
     """The record for display. Its driver was alive until `last`, in Unix seconds; None: it is."""
     if last is None or record.state is not TrialState.RUNNING or not record.attempts:
         return record
-    open_one = record.attempts[-1]
-    ended = open_one.model_copy(update={"ended": max(open_one.started, last)})
-    return record.model_copy(update={"attempts": (*record.attempts[:-1], ended)})
+    return _change_newest(record, ended=max(record.attempts[-1].started, last))
 
 
 def last_activity(record: TrialRecord, reports: Iterable[Report]) -> float:

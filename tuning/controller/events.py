@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Self
 
 from results.paths import SweepPaths
@@ -71,47 +72,37 @@ class SweepEvents:
         """The session is over; None if an error ended it before its results were written."""
 
 
+_EVENTS = (
+    *("session_started", "message", "concurrency_known"),
+    *("trial_started", "trial_reported", "trial_ended"),
+)
+_LINES: dict[str, Callable[..., str]] = {
+    "session_started": lambda start: "\n".join(start.introduction),
+    "message": str,
+    "trial_started": lambda record: f"{record.id}: attempt {len(record.attempts)} starts",
+    "trial_reported": lambda r, report: f"{r.id}: step {report.step} {report.metrics}",
+    "trial_ended": lambda record: f"{record.id}: {record.state} {record.reason}",
+}
+"""Events of which the log has lines."""
+
+
 class Observers(SweepEvents):
     """Passes each event on to several observers in order, and `session_ended` in reverse order."""
 
     def __init__(self, observers: Iterable[SweepEvents] = ()) -> None:
         self._observers = list(observers)
+        for event in _EVENTS:
+            setattr(self, event, partial(self._notify, event))
 
     def add(self, observer: SweepEvents) -> None:
         """Pass events on to one more, from now on."""
         self._observers.append(observer)
 
-    def session_started(self, start: SessionStart) -> None:
-        """See `SweepEvents`."""
-        for line in start.introduction:
-            log.info("%s", line)
-        self._notify("session_started", start)
-
-    def message(self, text: str) -> None:
-        """See `SweepEvents`."""
-        log.info("%s", text)
-        self._notify("message", text)
-
-    def concurrency_known(self, trials: int) -> None:
-        """See `SweepEvents`."""
-        self._notify("concurrency_known", trials)
-
-    def trial_started(self, record: TrialRecord) -> None:
-        """See `SweepEvents`."""
-        log.info("%s: attempt %d starts", record.id, len(record.attempts))
-        self._notify("trial_started", record)
-
-    def trial_reported(self, record: TrialRecord, report: Report) -> None:
-        """See `SweepEvents`."""
-        log.debug("%s: step %d %s", record.id, report.step, report.metrics)
-        self._notify("trial_reported", record, report)
-
-    def trial_ended(self, record: TrialRecord) -> None:
-        """See `SweepEvents`."""
-        log.info("%s: %s %s", record.id, record.state, record.reason)
-        self._notify("trial_ended", record)
-
     def _notify(self, event: str, *what: object) -> None:
+        level = logging.DEBUG if event == "trial_reported" else logging.INFO
+        if event in _LINES and log.isEnabledFor(level):
+            for line in _LINES[event](*what).splitlines():
+                log.log(level, "%s", line)
         for observer in self._observers:
             getattr(observer, event)(*what)
 

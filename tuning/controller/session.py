@@ -81,9 +81,10 @@ def run_session(
 
 
 def _tracking(run: SweepController) -> TrackerObserver:
-    from tuning.cluster.warm_cluster import is_prepared
+    from tuning.cluster.warm_cluster import STATE
 
-    delay_s = 0.0 if is_prepared() else START_DELAY_S  # no worker starts that needs the cores
+    # beside a warm cluster no worker starts that needs the cores
+    delay_s = START_DELAY_S if STATE.cluster is None else 0.0
     return TrackerObserver(make_tracker(run.spec, run.paths, run.table.fence, delay_s))
 
 
@@ -170,7 +171,7 @@ def restore(run: SweepController) -> dict[str, list[Report]]:
         run.table.save(new_record(run.spec, number, params))
     for record in sorted(run.records.values(), key=lambda r: r.number):
         if record.state.finished:
-            run.scheduler.on_trial_complete(record.id)
+            run.scheduler.algorithm.on_trial_complete(record.id)
         elif record.state.active or record.id in undecided:
             ended = last_activity(record, reports.get(record.id, ()))
             run.table.save(end_attempt(record, ended=ended))
@@ -183,8 +184,8 @@ def _queue_unfinished(
 ) -> None:
     """Queue a trial that a dead driver left, unless its last decision ends or pauses it."""
     if report is None or decision is Decision.CONTINUE:
-        run.scheduler.on_trial_resume(trial_id)
-        run.queue.append(trial_id)
+        run.scheduler.algorithm.on_trial_resume(trial_id)
+        run.queue.waiting.append(trial_id)
     elif decision is Decision.PAUSE:
         run.lifecycle.pause(trial_id, report.step)
     else:

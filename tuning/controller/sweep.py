@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from results.paths import SweepPaths
 from results.records.failures import Remedy
@@ -111,7 +112,7 @@ class SweepController:
     @property
     def finished(self) -> bool:
         """Whether no trial runs and none is left to run."""
-        return not self.queue.has_running and not self.has_next
+        return not self.queue.running and not self.has_next
 
     @property
     def has_next(self) -> bool:
@@ -135,9 +136,13 @@ class SweepController:
             found = None if record.attempts else self.reuse.find(record)
             if found is None:
                 record = self.lifecycle.begin(record, allocation)
-                files, rungs = self.paths.trial(record.id), self.scheduler.rungs
+                own: dict[str, Any] = {
+                    "rungs": self.scheduler.algorithm.rungs,
+                    "mirror": self._mirror,
+                }
+                folder = self.paths.trial(record.id).root
                 return make_attempt_job(
-                    self.spec, record, files, allocation, self._cache, rungs, self._mirror
+                    self.spec, record, folder, self._cache, avoid=allocation.avoid, **own
                 )
             self.lifecycle.reuse(record, found)
         return None
@@ -152,7 +157,7 @@ class SweepController:
 
     def on_report(self, trial_id: str, report: Report) -> Decision:
         """Record a report and decide; unless it is CONTINUE, the trial's record says so already."""
-        if not self.queue.is_running(trial_id):
+        if trial_id not in self.queue.running:
             return Decision.STOP
         first = not self.table.reported_metrics(trial_id)
         self.table.add_report(trial_id, report)
@@ -189,7 +194,7 @@ class SweepController:
         """Pause a trial, unless it would be resumed at once."""
         next_one = self.source.next_to_resume(self.limit, pausing=trial_id)
         if next_one == trial_id and self.scheduler.exploit(trial_id, self.records) is None:
-            self.scheduler.on_trial_resume(trial_id)
+            self.scheduler.algorithm.on_trial_resume(trial_id)
             return Decision.CONTINUE
         self.lifecycle.pause_running(trial_id, step)
         return Decision.PAUSE
@@ -200,9 +205,9 @@ class SweepController:
         Args:
             pruned: why it gave the trial up; empty if it did not.
         """
-        if self.queue.is_moving(trial_id):
+        if trial_id in self.queue.running & self.queue.moving:
             self.lifecycle.move(trial_id)
-        elif not self.queue.is_running(trial_id):
+        elif trial_id not in self.queue.running:
             return
         elif pruned:
             step = self.table.last_step(trial_id)
@@ -249,7 +254,7 @@ class SweepController:
         Returns:
             The remedy; None if the attempt does not count.
         """
-        if not self.queue.is_running(trial_id):
+        if trial_id not in self.queue.running:
             return None
         record, step = self.records[trial_id], self.table.last_step(trial_id)
         failure = self.failures.diagnose(record, error, step, machines) if began else None
@@ -297,4 +302,4 @@ class SweepController:
         self.study.enqueue(params, tag)
         while self.study.has_waiting:
             self.table.save(record := new_record(self.spec, *self.study.ask()))
-            self.queue.append(record.id)
+            self.queue.waiting.append(record.id)

@@ -8,14 +8,11 @@ from typing import Any
 
 from results.checkpoints.retention import Retention
 from results.records.trial import TrialRecord
-from results.sweep_folder.copies.checkpoint_mirror import MirrorLocation
-from results.trial_paths import TrialPaths
 from search_spaces.spec.layout import DDP
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
 from trainables.registry import resolve_again
 from trainables.runtime.fingerprint import identity
-from tuning.controller.resources.placement import Allocation
 from tuning.controller.resources.trial_layouts import layout_section
 
 
@@ -32,34 +29,27 @@ def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
 
 
 def make_job(
-    spec: SweepSpec,
-    *,
-    trial_id: str,
-    folder: Path,
-    config: dict[str, Any],
-    seed: int,
-    attempt: int,
-    cache: str,
+    spec: SweepSpec, folder: Path, config: dict[str, Any], seed: int, cache: str, **changes: Any
 ) -> TrialJob:
-    """One attempt of a trial, on one worker.
+    """One attempt of a trial, the first, on one worker.
 
     Args:
         spec: of the sweep.
-        trial_id, folder: of the trial.
+        folder: of the trial.
         config: of the trial, before its initial weights are chosen.
         seed: of the trial.
-        attempt: number of the attempt, from 1.
         cache: folder of prepared data.
+        changes: other fields of the job.
     """
     limit = spec.failure.hang_timeout
     silence_s = resolve_again(spec.trainable).hang_timeout_s if limit == "auto" else limit
-    return TrialJob(
-        trial_id=trial_id,
+    job = TrialJob(
+        trial_id=folder.name,
         folder=str(folder),
         trainable=spec.trainable,
         config=with_init_seed(spec, config, seed),
         seed=seed,
-        attempt=attempt,
+        attempt=1,
         cache=cache,
         layout=spec.resources.written_layout,
         checkpoint_every=spec.checkpoint.every,
@@ -77,39 +67,52 @@ def make_job(
         stop_grace_s=spec.failure.stop_grace,
         cwd=spec.cwd,
     )
+    return replace(job, **changes)
 
 
 def make_attempt_job(
     spec: SweepSpec,
     record: TrialRecord,
-    files: TrialPaths,
-    allocation: Allocation,
+    folder: Path,
     cache: str,
-    rungs: tuple[int, ...],
-    mirror: MirrorLocation | None,
+    *,
+    seed: int | None = None,
+    config: dict[str, Any] | None = None,
+    **changes: Any,
 ) -> TrialJob:
-    """The job of a trial's newest attempt.
+    """The job of a trial's newest attempt, on as many workers and with the same layout.
 
     Args:
-        spec: of the sweep.
-        record, files: of the trial.
-        allocation: resources of the attempt.
+        folder: of the trial, or of its repetition.
         cache: folder of prepared data.
-        rungs: steps at which the trial may be paused.
-        mirror: object storage for copies of the checkpoints.
+        seed, config: default: the trial's.
+        changes: other fields of the job.
     """
-    job = make_job(
+    last = record.attempts[-1]
+    given = {"trial_id": record.id, "attempt": last.number, "workers": last.workers}
+    return make_job(
         spec,
-        trial_id=record.id,
-        folder=files.root,
-        config={**record.config, **record.adjusted},
-        seed=record.seed,
-        attempt=record.attempts[-1].number,
-        cache=cache,
+        folder,
+        {**record.config, **record.adjusted} if config is None else config,
+        record.seed if seed is None else seed,
+        cache,
+        **{**given, "layout": layout_section(record, spec), **changes},
     )
-    workers, avoid = allocation.workers, allocation.avoid
-    layout = layout_section(record, spec)
-    return replace(job, workers=workers, layout=layout, avoid=avoid, rungs=rungs, mirror=mirror)
+
+
+def make_rerun_job(
+    spec: SweepSpec, record: TrialRecord, folder: Path, cache: str, until: int, **changes: Any
+) -> TrialJob:
+    """A job that repeats a trial in a folder of its own, with one checkpoint at the end.
+
+    That checkpoint is complete before the driver hears of the last report.
+
+    Args:
+        until: the step at which it ends.
+        changes: see `make_attempt_job`.
+    """
+    kept = {"checkpoint_every": max(1, until), "rungs": (until,), "retention": Retention(newest=1)}
+    return make_attempt_job(spec, record, folder, cache, **{**kept, "attempt": 1, **changes})
 
 
 def with_init_seed(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[str, Any]:
@@ -120,47 +123,6 @@ def with_init_seed(spec: SweepSpec, config: dict[str, Any], seed: int) -> dict[s
     shared, trainable = spec.search.shared_init, resolve_again(spec.trainable)
     found = trainable.Config.with_init_seed(config, spec.seed if shared else seed)
     return trainable.seeded(found, seed)
-
-
-def make_rerun_job(
-    spec: SweepSpec,
-    record: TrialRecord,
-    files: TrialPaths,
-    cache: str,
-    until: int,
-    *,
-    seed: int | None = None,
-    config: dict[str, Any] | None = None,
-) -> TrialJob:
-    """A job that repeats a trial in a folder of its own, with one checkpoint at the end.
-
-    That checkpoint is complete before the driver hears of the last report.
-
-    Args:
-        spec: of the sweep.
-        record: of the trial.
-        files: of the repetition.
-        cache: folder of prepared data.
-        until: the step at which it ends.
-        seed, config: default: the trial's.
-    """
-    job = make_job(
-        spec,
-        trial_id=record.id,
-        folder=files.root,
-        config={**record.config, **record.adjusted} if config is None else config,
-        seed=record.seed if seed is None else seed,
-        attempt=1,
-        cache=cache,
-    )
-    return replace(
-        job,
-        workers=record.attempts[-1].workers,
-        layout=layout_section(record, spec),
-        checkpoint_every=max(1, until),
-        rungs=(until,),
-        retention=Retention(newest=1),
-    )
 
 
 def checkpoints_to_keep(spec: SweepSpec) -> Retention:

@@ -49,14 +49,14 @@ class TrialLifecycle:
         self._table.claim(record)
         fault_point("driver:claimed")
         self._queue.start(record.id)
-        self._scheduler.on_trial_resume(record.id)
+        self._scheduler.algorithm.on_trial_resume(record.id)
         self.observers.trial_started(record)
         return record
 
     def reuse(self, record: TrialRecord, found: Finding) -> None:
         """Complete a trial with the reports and checkpoints of the same one in another sweep."""
         self._table.save(record)
-        self._scheduler.on_trial_resume(record.id)
+        self._scheduler.algorithm.on_trial_resume(record.id)
         self.observers.trial_started(record)
         for report in (reports := copy_trial(found, self._table.paths.trial(record.id))):
             self._table.add_report(record.id, report)
@@ -78,15 +78,15 @@ class TrialLifecycle:
 
     def pause_running(self, trial_id: str, step: int) -> None:
         """Pause a trial that reported."""
-        self._queue.end(trial_id)
+        self._queue.running.discard(trial_id)
         self.pause(trial_id, step)
         self._notify_ended(trial_id)
 
     def finish(self, trial_id: str, state: TrialState, reason: str, step: int | None) -> None:
         """End a trial for good."""
         self._save_end(trial_id, {"state": state, "reason": reason, "end_step": step})
-        self._queue.end(trial_id)
-        self._scheduler.on_trial_complete(trial_id)
+        self._queue.running.discard(trial_id)
+        self._scheduler.algorithm.on_trial_complete(trial_id)
         fault_point("driver:finished")
         outcome, curve, finals = self.configuration(self._table.records[trial_id].number)
         if outcome.state.finished:
@@ -117,13 +117,14 @@ class TrialLifecycle:
             Whether no such trial runs any more.
         """
         if trial_id is None:
-            self._queue.stop_all()
+            self._queue.stopped = True
         unfinished = [i for i, r in self._table.records.items() if not r.state.finished]
         requested = {i for i in unfinished if i == trial_id or trial_id is None}
         for waiting in requested - self._queue.running:
-            self._queue.remove(waiting)
+            if waiting in self._queue.waiting:
+                self._queue.waiting.remove(waiting)
             self._stop_by_user(waiting)
-        self._queue.request_stop(requested)
+        self._queue.to_stop |= requested
         return requested.isdisjoint(self._queue.running)
 
     def _stop_by_user(self, trial_id: str) -> None:
@@ -172,7 +173,7 @@ class TrialLifecycle:
         for trial_id in sorted(self._queue.running):
             self._table.save(end_attempt(self._table.records[trial_id]))
             self._notify_ended(trial_id)
-            self._queue.end(trial_id)
+            self._queue.running.discard(trial_id)
 
     def configuration(self, number: int) -> tuple[TrialRecord, Curve, list[float] | None]:
         """The outcome of a configuration for the study: record, curve and final values, combined

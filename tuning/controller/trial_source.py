@@ -65,7 +65,7 @@ class TrialSource:
         for waiting in self._queue.waiting:
             record = self._table.records[waiting]
             if (following := self._allocated(record, find)) is not None:
-                self._queue.remove(waiting)
+                self._queue.waiting.remove(waiting)
                 return following
             if self._needs_more(record):
                 return None
@@ -102,7 +102,7 @@ class TrialSource:
         if allocation is None:
             if begins:
                 self._table.save(record)
-                self._queue.append(record.id)
+                self._queue.waiting.append(record.id)
             return None
         layout = self._layouts.choose(record, allocation.workers)
         return record, allocation if layout is None else allocation.with_layout(layout)
@@ -115,12 +115,13 @@ class TrialSource:
             pausing: a running trial that counts as paused.
         """
         idle = self._queue.is_idle(without=pausing)
-        return self._scheduler.next_to_resume(more=limit is None, idle=idle)
+        return self._scheduler.algorithm.next_to_resume(more=limit is None, idle=idle)
 
     def _proposal(self) -> TrialRecord:
         self._table.check_owner()
         scheduler = self._scheduler
-        proposed = self._study.ask(scheduler.curves, misleading=scheduler.misleading)
+        misleading = scheduler.algorithm.misleading
+        proposed = self._study.ask(scheduler.curves, misleading=misleading)
         fault_point("driver:asked")
         return new_record(self._table.spec, *proposed)
 

@@ -99,7 +99,7 @@ class WorkerManager:
 
         if not self._capacity.should_grow(job.workers, unused):
             return Answer.CONTINUE
-        self._run.queue.request_move(job.trial_id)
+        self._run.queue.moving.add(job.trial_id)
         return Answer.PAUSE
 
     def on_start_failed(self, job: TrialJob, error: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from results.sweep_folder.lock import STALE_S
@@ -66,6 +67,9 @@ class RehearsalFinding:
         return f"{self.what}; {self.advice}" if self.advice else self.what
 
 
+_broken, _slow = partial(RehearsalFinding, True), partial(RehearsalFinding, False)
+
+
 @dataclass(frozen=True)
 class Plan:
     """What a sweep needs.
@@ -112,13 +116,13 @@ def incomplete(
         return
     if len(workers) < expected:
         up = f"{len(workers)} of {expected} workers started"
-        yield RehearsalFinding(True, f"{up}: {failure}", _NETWORK)
+        yield _broken(f"{up}: {failure}", _NETWORK)
         return
     at: dict[str, list[Measured]] = {}
     for worker in workers:
         at.setdefault(worker["at"], []).append(worker)
     where = ", ".join(f"{_ranks(group)} in {phase}" for phase, group in at.items())
-    yield RehearsalFinding(True, f"the workers did not end: {failure}: {where}", _NETWORK)
+    yield _broken(f"the workers did not end: {failure}: {where}", _NETWORK)
 
 
 def errors(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
@@ -129,7 +133,7 @@ def errors(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
             same.setdefault((phase, error), []).append(worker)
     for (phase, error), group in same.items():
         what = f"{phase} failed on {_ranks(group)}: {error}"
-        yield RehearsalFinding(True, what, ADVICE.get(phase, _NETWORK))
+        yield _broken(what, ADVICE.get(phase, _NETWORK))
 
 
 def unequal(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
@@ -148,9 +152,7 @@ def unequal(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
             if len(groups) > 1:
                 listed = ", ".join(f"{value[:12]} on {_ranks(g)}" for value, g in groups.items())
                 title = name if kind == "versions" else f"the digest of the {name}"
-                yield RehearsalFinding(
-                    True, f"{title} is not the same everywhere: {listed}", advice
-                )
+                yield _broken(f"{title} is not the same everywhere: {listed}", advice)
 
 
 def files(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
@@ -159,22 +161,20 @@ def files(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
         if lost := worker.get("missing"):
             many = worker["missing_files"]
             what = f"{_rank(worker)} lacks {many} file{'s' * (many != 1)}: {_listed(lost)}"
-            yield RehearsalFinding(True, what, ADVICE["data_check"])
+            yield _broken(what, ADVICE["data_check"])
         for path, error in list(worker.get("unreadable", {}).items())[:_MAX_NAMED]:
             advice = "write the file again, or leave it out of PARQUET_PATH"
-            yield RehearsalFinding(True, f"{path} cannot be read: {error}", advice)
+            yield _broken(f"{path} cannot be read: {error}", advice)
 
 
 def arithmetic(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
     """Sums and checkpoints that came out wrong."""
     if wrong := [w for w in workers if w.get("all_reduce_right") is False]:
         what = f"the all-reduce gave a wrong sum on {_ranks(wrong)}"
-        yield RehearsalFinding(
-            True, what, "check the network cards and the memory of those machines"
-        )
+        yield _broken(what, "check the network cards and the memory of those machines")
     if changed := [w for w in workers if w.get("checkpoint_same") is False]:
         what = f"the checkpoint that was read back is another one on {_ranks(changed)}"
-        yield RehearsalFinding(True, what, ADVICE["checkpoint_read"])
+        yield _broken(what, ADVICE["checkpoint_read"])
 
 
 def clocks(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
@@ -202,7 +202,7 @@ def slow_links(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
         if speed * _SLOW_LINK < usual or speed < _SLOW_MB_PER_S:
             ends = f"{_rank(by_rank[low])} and {_rank(by_rank[high])}"
             what = f"the link between {ends} is slow: {speed:.3g} MB/s, usual {usual:.3g} MB/s"
-            yield RehearsalFinding(False, what, "check cable, switch port and network card of both")
+            yield _slow(what, "check cable, switch port and network card of both")
 
 
 def link_speeds(workers: Sequence[Measured]) -> dict[tuple[int, int], float]:
@@ -225,7 +225,7 @@ def stragglers(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
             time = times.get(worker["rank"], 0.0)
             if time > _STRAGGLER * usual and time > usual + _STRAGGLER_S:
                 what = f"{_rank(worker)} takes {time:.3g} s for {phase}, others {usual:.3g} s"
-                yield RehearsalFinding(False, what, advice)
+                yield _slow(what, advice)
 
 
 def slow_storage(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
@@ -236,9 +236,7 @@ def slow_storage(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
     speed = statistics.median(w["checkpoint_size_mb"] / w["checkpoint_save_time"] for w in done)
     if speed < _DISK_MB_PER_S:
         what = f"checkpoints are written at {speed:.3g} MB/s per worker"
-        yield RehearsalFinding(
-            False, what, "raise checkpoint.every, or use a faster CHECKPOINT_DIR"
-        )
+        yield _slow(what, "raise checkpoint.every, or use a faster CHECKPOINT_DIR")
 
 
 def planned(workers: Sequence[Measured], plan: Plan) -> Iterator[RehearsalFinding]:
@@ -247,9 +245,7 @@ def planned(workers: Sequence[Measured], plan: Plan) -> Iterator[RehearsalFindin
     if each * plan.kept > plan.free_bytes:
         need, free = each * plan.kept / 1e9, plan.free_bytes / 1e9
         what = f"the sweep keeps {plan.kept} checkpoints: {need:.1f} GB, but {free:.1f} GB are free"
-        yield RehearsalFinding(
-            True, what, "lower checkpoint.keep or budget.trials, or free some space"
-        )
+        yield _broken(what, "lower checkpoint.keep or budget.trials, or free some space")
     for worker in workers:
         if "machine_memory_mb" not in worker:
             continue
@@ -259,9 +255,7 @@ def planned(workers: Sequence[Measured], plan: Plan) -> Iterator[RehearsalFindin
         if need > has:
             many = f"{plan.workers_per_machine} workers of {one / 1e3:.1f} GB"
             what = f"{worker['host']} has {has / 1e3:.1f} GB of memory for {many}"
-            yield RehearsalFinding(
-                True, what, "lower resources.concurrency or the size of the model"
-            )
+            yield _broken(what, "lower resources.concurrency or the size of the model")
             return
 
 

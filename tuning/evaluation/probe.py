@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -77,16 +77,8 @@ def measure_layout(
     root = folder / layout.as_written().strip("{}").replace(": ", "").replace(", ", "_")
     root.mkdir()
     config = resolve(spec.trainable).Config.for_probe(spec.nest(params), steps)
-    job = make_job(
-        spec,
-        trial_id="probe",
-        folder=root,
-        config=config,
-        seed=spec.seed,
-        attempt=1,
-        cache=str(cache),
-    )
-    job = replace(job, workers=ranks, layout=LayoutSpec.of(layout), hang_timeout_s=None)
+    own = {"workers": ranks, "layout": LayoutSpec.of(layout), "hang_timeout_s": None}
+    job = make_job(spec, root, config, spec.seed, str(cache), trial_id="probe", **own)
     order, log = root / "order.json", root / "log"
     write_atomic(order, TypeAdapter(tuple[TrialJob, int]).dump_json((job, steps)))
     cpus = spec.resources.cpus_per_worker

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 
 from pydantic import TypeAdapter
 
@@ -65,8 +65,9 @@ def reproduce(
     shutil.rmtree(files.root, ignore_errors=True)
     was = environment.read(paths.trial(record.id), then[-1].attempt)
     workers = int(was.hardware["workers"]) if was else record.attempts[-1].workers
-    job = make_rerun_job(spec, record, files, str(paths.storage.cache), then[-1].step)
-    order = RerunOrder(replace(job, workers=workers), then[-1].step)
+    cache, until = str(paths.storage.cache), then[-1].step
+    job = make_rerun_job(spec, record, files.root, cache, until, workers=workers)
+    order = RerunOrder(job, until)
     if trainable.uses_ray_train:
         log = str(files.log(1, 0))
         ((_, problem),) = run_on_cluster(paths, spec, [order], address)
@@ -86,13 +87,7 @@ def reproduce(
         tuple(environment.differences(was, now)) if was and now else (),
         log,
     )
-    verdict = {
-        "trial": record.id,
-        "identical": result.first is None,
-        "first": result.first,
-        "reports": result.reports,
-        "differences": result.differences,
-    }
+    verdict = {"trial": record.id, "identical": result.first is None, **asdict(result)}
     write_atomic(files.root / "verdict.json", json.dumps(verdict, indent=1).encode())
     return result
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from results.checkpoints.commit import newest_intact
 from results.paths import SweepPaths
@@ -105,12 +105,12 @@ class Retrainer:
     def _order(self, training: Retraining) -> RerunOrder:
         record, seed, files = training.record, training.seed, self._files(training)
         config = self._trainable.with_seed({**record.config, **record.adjusted}, seed)
-        cache = str(self._paths.storage.cache)
+        own = {"attempt": max(files.attempts(), default=0) + 1, "repetition": f"/{seed}"}
+        cache, until = str(self._paths.storage.cache), training.until
         job = make_rerun_job(
-            self._spec, record, files, cache, training.until, seed=seed, config=config
+            self._spec, record, files.root, cache, until, seed=seed, config=config, **own
         )
-        attempt = max(files.attempts(), default=0) + 1
-        return RerunOrder(replace(job, attempt=attempt, repetition=f"/{seed}"), training.until)
+        return RerunOrder(job, until)
 
     def _needs_cluster(self, trainings: Sequence[Retraining], seconds: float) -> bool:
         import torch

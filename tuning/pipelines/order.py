@@ -13,7 +13,7 @@ from dataclasses import replace
 
 from search_spaces.errors import UserError
 from search_spaces.pipeline.graph import dependencies
-from tuning.cluster.warm_cluster import keep_workers_for, release_workers, shared_address
+from tuning.cluster.warm_cluster import STATE, release_workers, shared_address
 from tuning.pipelines.base import StageContext, StageStopped, run_stage
 from tuning.pipelines.capacity import CapacityCheck
 from tuning.pipelines.control import PipelineCommands
@@ -92,7 +92,7 @@ class StageOrder:
         self._announce(name)
         pipeline = self._context.pipeline
         later = (pipeline.sweeps.get(n) for n in self._waiting)
-        keep_workers_for(next((sweep.spec for sweep in later if sweep), None))
+        STATE.later = next((sweep.spec for sweep in later if sweep), None)
         start, output = time.monotonic(), None
         try:
             with self._commands.running_stage(name):

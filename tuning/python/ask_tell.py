@@ -129,7 +129,7 @@ class AskTell:
             if trial not in run.records:
                 hint = suggest(trial, run.records)
                 raise UserError(f"{run.paths.name}: no trial '{trial}'{hint}")
-            if not run.queue.is_running(trial):
+            if trial not in run.queue.running:
                 return False
             if metrics is not None and not self._report(trial, metrics, step):
                 return False

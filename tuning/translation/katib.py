@@ -14,7 +14,7 @@ from search_spaces.patterns import metric_pattern
 from search_spaces.spec.command import NAME
 from tuning.translation.domains import between
 from tuning.translation.draft import Draft
-from tuning.translation.yaml_part import YamlPart
+from tuning.translation.yaml_part import YamlPart, as_number
 
 _SEARCHERS = {
     "random": "random",
@@ -120,7 +120,7 @@ def _domain(parameter: YamlPart) -> dict[str, Any] | None:
     kind, space = parameter.get("parameterType", str), parameter.part("feasibleSpace")
     if kind in ("categorical", "discrete"):
         values = space.get("list", list) or []
-        return {"choice": [str(v) if kind == "categorical" else _number(v) for v in values]}
+        return {"choice": [str(v) if kind == "categorical" else as_number(v) for v in values]}
     distribution = space.get("distribution", str) or "uniform"
     low, high = (space.number(bound) for bound in ("min", "max"))
     step = space.number("step")
@@ -133,16 +133,6 @@ def _domain(parameter: YamlPart) -> dict[str, Any] | None:
         return None
     log = distribution == "logUniform"
     return between(number(low), number(high), None if step is None else number(step), log=log)
-
-
-def _number(value: object) -> Any:
-    """A number that is given as text; text that is none, which is refused later."""
-    for kind in (int, float):
-        try:
-            return kind(str(value))
-        except ValueError:
-            continue
-    return value
 
 
 def _collector(draft: Draft, collector: YamlPart) -> None:

@@ -6,6 +6,7 @@ import ast
 from typing import Any
 
 from search_spaces.loading.sweep_file import OPEN
+from search_spaces.nested import walk
 from trainables.user_code.optuna.source import Member, ObjectiveSource
 from trainables.user_code.python_source.python_file import UNREAD, PythonFile
 from tuning.translation.domains import between
@@ -14,12 +15,10 @@ from tuning.translation.optuna_study import read_study
 from tuning.translation.script import Script
 
 
-def translate_objective(
-    draft: Draft, file: PythonFile, target: str, objective: ObjectiveSource
-) -> None:
+def translate(script: Script, function: str, objective: ObjectiveSource) -> None:
     """Fill a draft with what an objective asks its trial for, and the study of its file."""
-    script = Script(draft, file.tree)
-    read_study(script, target)
+    draft = script.draft
+    read_study(script, function)
     for member in objective.members:
         if member.suggests:
             _add_suggestion(draft, member)
@@ -36,6 +35,8 @@ def _add_suggestion(draft: Draft, member: Member) -> None:
     if member.call is not None and member.file is not None:
         domain = _suggested(member.name.removeprefix("suggest_"), member.call, member.file)
     draft.remarks[name] = f"{member.place}{'' if member.always else ': in some branches only'}"
+    if any(isinstance(part, tuple) for _, part in walk(domain)):
+        draft.remarks[name] += ": its tuples are written as lists"
     if domain is None:
         draft.remarks[name] += ": its range is not known; fill in a domain"
     if name not in draft.space:

@@ -17,10 +17,11 @@ from trainables.user_code.optuna.source import read_objective
 from trainables.user_code.parameters import KeyRead, keys_read
 from trainables.user_code.python_source.project import Definition, Project
 from trainables.user_code.python_source.python_file import UNREAD, PythonFile
+from tuning.translation import optuna_source
 from tuning.translation.domains import choose_objective, domain_around, is_progress, known_domain
 from tuning.translation.draft import Draft
-from tuning.translation.optuna_source import translate_objective
 from tuning.translation.reports import printed_metrics, reported_metrics, returned_metrics
+from tuning.translation.script import Script
 
 _TRIALS = 16
 _CONFIGURATIONS = ("train_loop_config", "param_space")
@@ -58,7 +59,7 @@ def _translate_function(draft: Draft, file: PythonFile, name: str) -> None:
     target = name.rpartition(":")[2]
     objective = read_objective(name)
     if objective is not None:
-        translate_objective(draft, file, target, objective)
+        optuna_source.translate(Script(draft, file.tree), target, objective)
         return
     project, found = Project(loader.root_of(name)), list[tuple[PythonFile, KeyRead]]()
     for function, config in _entries(project, file, target):

@@ -6,7 +6,9 @@ import ast
 from pathlib import Path
 
 from search_spaces.errors import UserError
-from tuning.translation import katib, optuna_objective, ray_script, wandb
+from trainables.user_code import loader
+from trainables.user_code.optuna.source import read_objective
+from tuning.translation import katib, optuna_source, ray_script, wandb
 from tuning.translation.draft import Draft
 from tuning.translation.script import Script
 from tuning.translation.yaml_part import read_file
@@ -40,7 +42,11 @@ def sweep_text(like: str) -> str:
                 line = getattr(e, "lineno", 1)
                 raise UserError(f"{path}:{line}: not valid Python") from None
             if is_objective and function:
-                optuna_objective.translate(script, like)
+                loader.find(like)
+                if (objective := read_objective(like)) is None:
+                    raise UserError(f"--like {like}: no function that takes a trial of Optuna")
+                draft.set("trainable", like)
+                optuna_source.translate(script, function, objective)
             else:
                 ray_script.translate(script)
             script.note_unread()

@@ -71,14 +71,8 @@ class YamlPart:
 
     def number(self, key: str) -> int | float | None:
         """A number, which may be written as text; None, and not read, if it is none."""
-        value = _plain(self.part(key).raw)
-        for kind in (int, float):
-            try:
-                found: int | float = kind(value) if isinstance(value, str) else value
-            except ValueError:
-                continue
-            return found if self.get(key, int, float, str) is not None else None
-        return None
+        found = as_number(_plain(self.part(key).raw))
+        return None if isinstance(found, str) or self.get(key, int, float, str) is None else found
 
     def read(self) -> Any:
         """The whole value as plain data."""
@@ -99,6 +93,16 @@ class YamlPart:
 
     def __str__(self) -> str:
         return f"{dotted(self.path)}: {_plain(self.raw)}"
+
+
+def as_number(value: Any) -> Any:
+    """A number that is given as text; the value itself if it is none."""
+    for kind in (int, float) if isinstance(value, str) else ():
+        try:
+            return kind(value)
+        except ValueError:
+            continue
+    return value
 
 
 def read_file(path: Path) -> YamlPart:

@@ -59,7 +59,7 @@ def test_record_says_the_layout_and_a_rerun_has_it(tmp_path: Path) -> None:
     assert (
         '"layout": {\n    "dp_shard": 2\n   }' in run.paths.trial(job.trial_id).record.read_text()
     )
-    again = make_rerun_job(run.spec, record, run.paths.reproduction(record.id), "cache", 1)
+    again = make_rerun_job(run.spec, record, run.paths.reproduction(record.id).root, "cache", 1)
     assert (again.layout, again.workers) == (job.layout, 2)
 
 
@@ -145,12 +145,12 @@ def test_no_other_trial_overtakes_one_that_needs_more_workers(tmp_path: Path) ->
     small = sweep.begin()
     assert sweep.run.next_trial(sweep.workers.find_allocation) is None
     assert [r.config["hidden_size"] for r in sweep.run.records.values()] == [SMALL, LARGE]
-    assert sweep.run.queue.waiting == ("t0001",)
+    assert list(sweep.run.queue.waiting) == ["t0001"]
     assert sweep.run.next_trial(sweep.workers.find_allocation) is None
     assert len(sweep.run.records) == 2, "nothing is proposed meanwhile"
     sweep.run.on_failed(small.trial_id, "rank 0: RuntimeError: boom")
     sweep.workers.release(small, unusable=False)
-    sweep.run.queue.remove(small.trial_id)
+    sweep.run.queue.waiting.remove(small.trial_id)
     large = sweep.begin()
     assert (large.trial_id, large.workers) == ("t0001", 2)
 

@@ -25,14 +25,6 @@ PROGRAM: dict[str, Any] = {"trainable": None, "command": ["true", "{args}"]}
 def test_silence_that_ends_a_worker(
     tmp_path: Path, changes: dict[str, Any], seconds: float
 ) -> None:
-    job = make_job(
-        make_spec(**changes),
-        trial_id="t0000",
-        folder=tmp_path,
-        config={},
-        seed=0,
-        attempt=1,
-        cache="",
-    )
+    job = make_job(make_spec(**changes), tmp_path, {}, 0, "")
     assert job.hang_timeout_s == seconds
     assert job.wait_for_room_s <= seconds / 2, "waiting for room on the disk is silent too"

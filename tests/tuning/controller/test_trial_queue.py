@@ -1,42 +1,28 @@
-"""Which trials run and wait, without a sweep."""
+"""The trials that run and those that wait."""
 
 from __future__ import annotations
+
+from collections import deque
 
 from tuning.controller.trial_queue import TrialQueue
 
 
-def test_requeued_trial_waits_before_others() -> None:
-    queue = TrialQueue()
-    queue.append("t0001")
-    queue.start("t0000")
+def test_trial_whose_attempt_ended_waits_before_the_others() -> None:
+    queue = TrialQueue(waiting=deque(["t0001"]), running={"t0000"})
     queue.requeue("t0000")
-    assert queue.waiting == ("t0000", "t0001")
-    assert not queue.has_running
+    assert [*queue.waiting] == ["t0000", "t0001"]
+    assert not queue.running
 
 
-def test_queue_is_idle_without_the_trial_that_pauses() -> None:
-    queue = TrialQueue()
-    queue.start("t0000")
+def test_queue_is_idle_without_one_trial() -> None:
+    queue = TrialQueue(running={"t0000"})
     assert not queue.is_idle()
     assert queue.is_idle(without="t0000")
-    queue.append("t0001")
+    queue.waiting.append("t0001")
     assert not queue.is_idle(without="t0000")
 
 
-def test_start_of_an_attempt_ends_a_move() -> None:
-    queue = TrialQueue()
+def test_next_attempt_ends_a_request_to_move() -> None:
+    queue = TrialQueue(running={"t0000"}, moving={"t0000"})
     queue.start("t0000")
-    queue.request_move("t0000")
-    assert queue.is_moving("t0000")
-    queue.requeue("t0000")
-    queue.start("t0000")
-    assert not queue.is_moving("t0000")
-
-
-def test_stop_all_includes_later_trials() -> None:
-    queue = TrialQueue()
-    queue.request_stop({"t0000"})
-    assert [queue.is_stop_requested(t) for t in ("t0000", "t0001")] == [True, False]
-    queue.stop_all()
-    assert queue.stopped
-    assert queue.is_stop_requested("t0001")
+    assert not queue.moving

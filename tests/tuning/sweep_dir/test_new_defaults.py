@@ -28,8 +28,7 @@ SWEEP: dict[str, Any] = {
 def heads(spec: SweepSpec) -> int:
     """Of the model of a trial."""
     config = spec.nest({"learning_rate": 0.001})
-    given: dict[str, Any] = {"trial_id": "t0000", "folder": Path("t0000"), "config": config}
-    job = make_job(spec, **given, seed=0, attempt=1, cache="cache")
+    job = make_job(spec, Path("t0000"), config, 0, "cache")
     found: int = resolve(spec.trainable).Config.model_validate(job.config).heads
     return found
 

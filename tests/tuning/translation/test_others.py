@@ -44,7 +44,7 @@ def test_file_of_another_program(
             sweep_text(like)
         return
     text = sweep_text(like)
-    notes = "\n".join(line for line in text.splitlines() if line.startswith("#   "))
+    notes = "\n".join(re.findall("#.*", text))
     data = YAML(typ="safe").load(text)
     wanted = [YAML(typ="safe").load(line) for line in expected(name, "is")]
     for path, value in (item for line in wanted for item in line.items()):

@@ -27,7 +27,7 @@ from tests.waiting import wait_for
 from tuning.controller.commands import pending_commands
 from tuning.controller.sweep import SweepController
 from tuning.watch.live.app import make_app
-from tuning.watch.live.feed import LocalSource
+from tuning.watch.live.feed import RecordSource
 from tuning.watch.live.mirrored import MirroredSource
 
 TOKEN = "the-token"
@@ -97,7 +97,7 @@ def page(tmp_path: Path) -> Iterator[Page]:
     spec = make_spec(name="s", budget={"trials": 20})
     run = open_run(new_sweep(spec, tmp_path).root, spec)
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        app = make_app(lambda: {"s": LocalSource(run.paths)}, TOKEN, local=True)
+        app = make_app(lambda: {"s": RecordSource(run.paths)}, TOKEN, local=True)
         config = uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=0)
         server = uvicorn.Server(config)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})

@@ -40,8 +40,8 @@ def up(
     Example: tune up search_spaces/llm.yaml --idle 2h
     """
     from search_spaces.errors import UserError
+    from search_spaces.loading.sweep_file import load_sweep
     from search_spaces.spec.base import parse_duration
-    from tuning import api
 
     if sys.platform != "linux":
         raise UserError("tune up: needs Linux; tune run starts without it")
@@ -60,7 +60,7 @@ def up(
     if (found := _ask("status")) is not None:
         return echo(f"process {found['pid']} is up; end it with: tune down")
     if file is not None:
-        api.load(file)
+        load_sweep(file)
     _start_keeper(file, idle, seconds)
 
 

@@ -15,7 +15,7 @@ from results.sweep_folder.folder import find_sweep, named_sweeps, resolve_storag
 from search_spaces.errors import UserError
 from tuning.cli.formatting import echo
 from tuning.watch.live.app import make_app
-from tuning.watch.live.feed import LocalSource, RecordSource
+from tuning.watch.live.feed import RecordSource
 from tuning.watch.live.mirrored import MirroredSource
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
@@ -37,13 +37,13 @@ def serve_live(
         given: dict[str, RecordSource] = {
             name: MirroredSource(name, Path(folder))
             if "://" in name
-            else LocalSource(find_sweep(name, storage))
+            else RecordSource(find_sweep(name, storage))
             for name in sweeps
         }
 
         def find() -> Mapping[str, RecordSource]:
             found = named_sweeps(resolve_storage(storage))
-            return given or {name: LocalSource(paths) for name, paths in found}
+            return given or {name: RecordSource(paths) for name, paths in found}
 
         token, local = secrets.token_urlsafe(24), host in _LOOPBACK
         server = make_app(find, token, local=local)

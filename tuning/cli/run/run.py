@@ -115,10 +115,10 @@ def _begun(
     file: Path, overrides: Sequence[str], name: str | None, storage: str | None
 ) -> tuple[str, str | None]:
     """The name of the file's sweep, and where it is if it has begun."""
-    from tuning import api
+    from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.sweep_dir.create import changed_keys, find_existing
 
-    loaded = api.load(file, overrides)
+    loaded = load_sweep(file, overrides)
     found = find_existing(loaded, name, storage)
     if found is not None and "://" not in found and (changed := changed_keys(found, loaded)):
         echo(

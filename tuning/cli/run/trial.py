@@ -7,7 +7,6 @@ import math
 import os
 import subprocess
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -116,19 +115,13 @@ def _job(spec: SweepSpec, params: dict[str, Any], folder: Path) -> TrialJob:
     from tuning.controller.resources.layouts import taken_layout
     from tuning.controller.trial_jobs import make_job
 
-    job = make_job(
-        spec,
-        trial_id="trial",
-        folder=folder,
-        config=spec.nest(params),
-        seed=spec.seed,
-        attempt=1,
-        cache=str(Storage(Path(spec.storage).expanduser().resolve()).cache),
-    )
-    # a debugger may stop it
-    job = replace(job, hang_timeout_s=None, workers=spec.resources.max_workers)
-    taken = taken_layout(spec, params)
-    return job if taken is None else replace(job, layout=LayoutSpec.of(taken))
+    cache = Storage(Path(spec.storage).expanduser().resolve()).cache
+    own: dict[str, Any] = {"hang_timeout_s": None}  # a debugger may stop it
+    own["workers"] = spec.resources.max_workers
+    if (taken := taken_layout(spec, params)) is not None:
+        own["layout"] = LayoutSpec.of(taken)
+    config = spec.nest(params)
+    return make_job(spec, folder, config, spec.seed, str(cache), trial_id="trial", **own)
 
 
 class _Printer:

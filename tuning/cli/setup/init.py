@@ -50,7 +50,7 @@ def init(
 
     Alone it lists the examples. --trainable reads the parameters and metrics of your code; --like
     translates a file of another program. Comments name what they could not read, "?" has to be
-    filled in. --like calls an Optuna objective a few times, each until its first report.
+    filled in.
 
     Example: tune init digits
     """

@@ -12,7 +12,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, TypeVar, cast
 
 from ray import tune
 from ray.tune.schedulers import FIFOScheduler
@@ -39,45 +39,32 @@ _UNUSABLE_AFTER = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK, Remedy.LARGER_LAYOUT)
 """After these the processes of an attempt run no other one."""
 
 
-class Adapter(Protocol):
-    """An object with callbacks.
-
-    Attributes:
-        run: the sweep that the callbacks change.
-    """
-
-    run: SweepController
+Callback = TypeVar("Callback", bound=Callable[..., Any])
 
 
-A = TypeVar("A", bound=Adapter)
-P = ParamSpec("P")
-R = TypeVar("R")
-Callback = Callable[Concatenate[A, P], R]
+def guarded(end: Any) -> Callable[[Callback], Callback]:
+    """Decorate a callback of an object with a `run`, the sweep that it changes.
 
-
-def guarded(end: Any) -> Callable[[Callback[A, P, R]], Callback[A, P, R]]:
-    """Decorate a callback: an exception ends the session, which raises it (`SweepController.fail`).
-
-    Ray Tune swallows some exceptions, or makes text of them.
+    An exception ends the session, which raises it (`SweepController.fail`): Ray Tune swallows some,
+    or makes text of them.
 
     Args:
         end: returned then, and by every later call: the answer that ends Ray Tune's loop soonest.
     """
 
-    def decorate(callback: Callback[A, P, R]) -> Callback[A, P, R]:
+    def decorate(callback: Callback) -> Callback:
         @wraps(callback)
-        def call(adapter: A, /, *args: P.args, **kwargs: P.kwargs) -> R:
-            run = adapter.run
+        def call(adapter: Any, /, *args: Any, **kwargs: Any) -> Any:
+            run: SweepController = adapter.run
             run.on_progress()
             if run.error is None:
                 try:
                     return callback(adapter, *args, **kwargs)
                 except Exception as e:  # noqa: BLE001 - raised again by `run_trials`
                     run.fail(e)
-            answer: R = end
-            return answer
+            return end
 
-        return call
+        return cast("Callback", call)
 
     return decorate
 

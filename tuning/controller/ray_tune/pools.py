@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from tuning.cluster.connection import cluster_nodes
-from tuning.cluster.warm_cluster import WarmCluster, WarmWorkers, keep_workers, next_sweep
+from tuning.cluster.warm_cluster import STATE, WarmCluster, WarmWorkers
 from tuning.controller.resources.placement import compute_placement
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def prepare_workers(cluster: WarmCluster, spec: SweepSpec, trainable: str) -> No
     placement = compute_placement(spec.resources, cluster_nodes())
     sizes, gpus = placement.workers_per_trial, placement.gpus_per_worker
     pool, broker = start_pool(spec, sizes, gpus, str(cluster.train_folder), trainable)
-    keep_workers(WarmWorkers(worker_needs(spec), pool, broker))
+    STATE.workers = WarmWorkers(worker_needs(spec), pool, broker)
     deadline = time.monotonic() + spec.failure.start_timeout
     while pool.workers_up() < sum(sizes) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
@@ -45,12 +45,12 @@ def leave_to_next(spec: SweepSpec, workers: WorkerManager) -> bool:
 
     They stay for trainables of this project only: modules of other code may have equal names.
     """
-    later = next_sweep()
+    later = STATE.later
     if later is None or any(":" in one.trainable for one in (spec, later)):
         return False
     if worker_needs(spec) != worker_needs(later) or not workers.hand_over():
         return False
-    keep_workers(WarmWorkers(worker_needs(spec), workers.pool, workers.broker))
+    STATE.workers = WarmWorkers(worker_needs(spec), workers.pool, workers.broker)
     return True
 
 

@@ -11,7 +11,7 @@ import json
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from results.analysis.selection import Trial
 from results.paths import SweepPaths
@@ -46,33 +46,20 @@ _TRIAL = "trial "
 Publish = Callable[[str, str], None]
 
 
-class RecordSource(Protocol):
-    """Where the records of a sweep are."""
+@dataclass
+class RecordSource:
+    """Where the records of a sweep are: a folder on this machine, or on storage that it shares.
 
-    @property
-    def paths(self) -> SweepPaths:
-        """The folder that is read."""
-
-    @property
-    def read_only(self) -> str:
-        """Why the page cannot change the sweep; empty if it can."""
-
-    def refresh(self) -> None:
-        """Bring the folder up to date."""
-
-    def driver(self) -> str | None:
-        """The driver in words; None if there is none."""
-
-
-@dataclass(frozen=True)
-class LocalSource:
-    """A sweep folder on this machine, or on storage that it shares."""
+    Attributes:
+        paths: the folder that is read.
+        read_only: why the page cannot change the sweep; empty if it can.
+    """
 
     paths: SweepPaths
     read_only: str = ""
 
     def refresh(self) -> None:
-        """Nothing to do: the folder is the truth."""
+        """Bring the folder up to date; it is."""
 
     def driver(self) -> str | None:
         """The driver in words; None if there is none."""

@@ -9,13 +9,14 @@ from results.paths import SweepPaths
 from results.storage.object_store import open_object_store
 from results.sweep_folder.copies.mirror import PERIOD_S, has_driver
 from results.sweep_folder.copies.restore import fetch_records, mirrored_records
+from tuning.watch.live.feed import RecordSource
 
 _REFRESH_S = PERIOD_S / 2
 _REPLACED = ("trial.json", "state.json")
 """Files that may change without another size."""
 
 
-class MirroredSource:
+class MirroredSource(RecordSource):
     """Copies the records of a mirrored sweep into a folder of its own, and the new ones later.
 
     Args:
@@ -29,10 +30,9 @@ class MirroredSource:
     def __init__(self, address: str, folder: Path) -> None:
         self._objects = open_object_store(address)
         name = self._objects.address.rpartition("/")[2]
-        self.paths = SweepPaths(folder / name)
-        self.read_only = (
-            f"{self._objects.address} is a mirror: change the sweep on the machine that drives it"
-        )
+        mirror = f"{self._objects.address} is a mirror"
+        only = f"{mirror}: change the sweep on the machine that drives it"
+        super().__init__(SweepPaths(folder / name), only)
         self._sizes: dict[str, int] = {}
         self._next = 0.0
         self._driver: str | None = None

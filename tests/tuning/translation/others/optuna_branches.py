@@ -20,9 +20,8 @@ if __name__ == "__main__":
 # is mode: max
 # is space.svc_c: {loguniform: [1.0e-10, 10000000000.0]}
 # is space.rf_max_depth: {lograndint: [2, 33]}
-# is space.width_0: {qrandint: [4, 128, 4]}
-# is space.rare: "?"
+# is space.rare: {uniform: [0.0, 1.0]}
+# is space.?: "?"
 # is budget.trials: 100
-# says svc_c is asked for in some branches only
-# says more names may be asked for
-# says no call has reached
+# says in some branches only
+# says of a name that is computed

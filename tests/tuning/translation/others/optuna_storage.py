@@ -21,4 +21,4 @@ if __name__ == "__main__":
 # says load_study
 # says lambda trial
 # says storage='sqlite:///s.db'
-# says model: its range
+# says its range is not known

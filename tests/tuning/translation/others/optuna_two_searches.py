@@ -18,5 +18,5 @@ def main(resume):
 # is scheduler.name: "?"
 # is space: {most: {randint: [2, 10]}, n: "?"}
 # says one of several searches
-# says its range depends
+# says its range is not known
 # says CmaEsSampler
