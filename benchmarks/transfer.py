@@ -1,6 +1,6 @@
 """Whether the best learning rate of narrow models is that of a wide one.
 
-Each model is trained at each learning rate of a grid, on the standard library's text. The best rate
+Models are trained at learning rates of a grid, on the standard library's text. The best rate
 of the widest model is predicted from models of at most `--known`: under muP it is their mean, under
 the standard parametrization a power law of the width. Then the wide model is trained at the
 predicted rate. On a CUDA device models are trained side by side, one process for each width.
@@ -31,7 +31,7 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.task import TextTask
 
 WIDTHS, KNOWN = (32, 64, 128, 256, 512), 128
-RATES = tuple(2.0**e for e in range(-10, -3))
+RATES = tuple(2.0**e for e in range(-11, -2))
 PARAMETRIZATIONS = ("standard", "mup")
 
 
@@ -88,14 +88,21 @@ def measured(config: CausalLMConfig, seed: int, cache: Path) -> list[float]:
 def curve(
     name: str, width: int, rates: list[float], args: argparse.Namespace
 ) -> tuple[list[float], float]:
-    """The mean loss over seeds for each rate, and the seconds of all."""
+    """The mean loss over seeds for each rate, and the seconds of all.
+
+    From the middle of the rates on, until the best is between two worse ones; the others have no
+    loss, which is infinite.
+    """
     torch.set_num_threads(1)
-    losses, seconds = [], 0.0
-    for rate in rates:
-        config = config_of(name, width, args, rate)
+    losses, seconds, n = [math.inf] * len(rates), 0.0, len(rates) // 2
+    left = set(range(len(rates)))
+    while beside := [i for i in (n, n - 1, n + 1) if i in left]:
+        left.remove(at := beside[0])
+        config = config_of(name, width, args, rates[at])
         found = [measured(config, seed, Path(args.cache)) for seed in range(args.seeds)]
-        losses.append(fmean(loss for loss, _ in found))
+        losses[at] = fmean(loss for loss, _ in found)
         seconds += sum(spent for _, spent in found)
+        n = min(range(len(rates)), key=losses.__getitem__)
     return losses, seconds
 
 
@@ -177,7 +184,7 @@ def report(args: argparse.Namespace) -> None:
         for width in args.widths:
             losses, _ = found[name, width]
             best[width] = best_rate(list(RATES), losses)
-            row = (f"{loss:.3f}" for loss in losses)
+            row = (f"{loss:.3f}" if math.isfinite(loss) else "-" for loss in losses)
             print(f"{name} {width}", *row, f"{best[width]:.5f}", sep="\t")
         known = {w: rate for w, rate in best.items() if w <= args.known}
         verify.append((name, widest, [predicted(name, known, widest)]))
