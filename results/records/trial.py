@@ -224,10 +224,11 @@ class TrialRecord(_Model):
 
     def seconds_until(self, report: Report) -> float:
         """Seconds for which its workers had it before a report."""
-        begun = [a for a in self.attempts if a.number <= report.attempt]
-        ends = (min(a.ended or report.time, report.time) for a in begun)
-        held = (end - a.started - a.waited for a, end in zip(begun, ends, strict=True))
-        return sum(max(0.0, seconds) for seconds in held)
+        return sum(
+            max(0.0, min(a.ended or report.time, report.time) - a.started - a.waited)
+            for a in self.attempts
+            if a.number <= report.attempt
+        )
 
     @property
     def excluded_machines(self) -> tuple[Machine, ...]:
