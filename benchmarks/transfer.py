@@ -1,15 +1,17 @@
 """Whether the best learning rate of narrow models is that of a wide one.
 
-Each model is trained at each learning rate of a grid, on the standard library's text. The best rate
+Models are trained at learning rates of a grid, on the standard library's text. The best rate
 of the widest model is predicted from models of at most `--known`: under muP it is their mean, under
 the standard parametrization a power law of the width. Then the wide model is trained at the
 predicted rate. On a CUDA device models are trained side by side, one process for each width.
+A trained model's loss and seconds are kept in `--cache`, so that a run that was ended continues.
 `python -m benchmarks.transfer --help`.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import math
 import subprocess
@@ -39,7 +41,7 @@ def config_of(name: str, width: int, args: argparse.Namespace, rate: float) -> C
     return CausalLMConfig.model_validate(
         {
             **{"hidden_size": width, "num_layers": args.layers, "head_width": 16, **base},
-            **{"sequence_length": 128, "batch_size": args.batch, "vocab_size": 2048},
+            **{"sequence_length": args.length, "batch_size": args.batch, "vocab_size": 2048},
             **{"learning_rate": rate, "max_steps": args.steps, "weight_decay": 0.0},
             "data": {"max_bytes": 8_000_000},
         }
@@ -70,14 +72,38 @@ def loss_of(config: CausalLMConfig, seed: int, cache: Path) -> float:
     return found if math.isfinite(found) else math.inf
 
 
-def curve(name: str, width: int, rates: list[float], args: argparse.Namespace) -> list[float]:
-    """The mean loss over seeds for each rate."""
+def measured(config: CausalLMConfig, seed: int, cache: Path) -> list[float]:
+    """Loss and seconds of a training, of the processor on a CPU; from the cache if it is there."""
+    key = hashlib.sha256(f"{config.model_dump_json()} {seed}".encode()).hexdigest()[:16]
+    file = cache / "results" / f"{key}.json"
+    if not file.exists():
+        clock = time.monotonic if torch.cuda.is_available() else time.process_time
+        began = clock()
+        found = [loss_of(config, seed, cache), clock() - began]
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(json.dumps(found))
+    return list(map(float, json.loads(file.read_text())))
+
+
+def curve(
+    name: str, width: int, rates: list[float], args: argparse.Namespace
+) -> tuple[list[float], float]:
+    """The mean loss over seeds for each rate, and the seconds of all.
+
+    From the middle of the rates on, until the best is between two worse ones; the others have no
+    loss, which is infinite.
+    """
     torch.set_num_threads(1)
-    found = []
-    for rate in rates:
-        config = config_of(name, width, args, rate)
-        found.append(fmean(loss_of(config, seed, Path(args.cache)) for seed in range(args.seeds)))
-    return found
+    losses, seconds, n = [math.inf] * len(rates), 0.0, len(rates) // 2
+    left = set(range(len(rates)))
+    while beside := [i for i in (n, n - 1, n + 1) if i in left]:
+        left.remove(at := beside[0])
+        config = config_of(name, width, args, rates[at])
+        found = [measured(config, seed, Path(args.cache)) for seed in range(args.seeds)]
+        losses[at] = fmean(loss for loss, _ in found)
+        seconds += sum(spent for _, spent in found)
+        n = min(range(len(rates)), key=losses.__getitem__)
+    return losses, seconds
 
 
 def best_rate(rates: list[float], losses: list[float]) -> float:
@@ -104,7 +130,7 @@ def in_processes(
 ) -> list[tuple[list[float], float]]:
     """Losses of each job and its seconds; side by side on a CUDA device."""
     at_once = len(jobs) if torch.cuda.is_available() else 1
-    given = ["--steps", "--layers", "--batch", "--seeds", "--cache"]
+    given = ["--steps", "--layers", "--batch", "--length", "--seeds", "--cache"]
     same = [x for key in given for x in (key, str(getattr(args, key[2:])))]
     found: list[tuple[list[float], float]] = []
     for start in range(0, len(jobs), at_once):
@@ -130,13 +156,13 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--layers", type=int, default=2)
     parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--length", type=int, default=128, help="of a text, in tokens")
     parser.add_argument("--seeds", type=int, default=1)
     parser.add_argument("--cache", default=str(Path(tempfile.gettempdir()) / "transfer"))
     parser.add_argument("--job", type=json.loads, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.job:
-        began = time.monotonic()
-        print(json.dumps([curve(*args.job, args), time.monotonic() - began]))
+        print(json.dumps(curve(*args.job, args)))
         return
     TextTask.open(config_of("standard", 64, args, 1e-3), Path(args.cache))  # the data, once
     report(args)
@@ -147,7 +173,8 @@ def report(args: argparse.Namespace) -> None:
     jobs: list[Any] = [(n, w, list(RATES)) for n in PARAMETRIZATIONS for w in args.widths]
     found = dict(zip([(n, w) for n, w, _ in jobs], in_processes(jobs, args), strict=True))
     print(
-        f"{args.layers} layers, {args.steps} steps of {args.batch} x 128 tokens, {args.seeds} seeds"
+        f"{args.layers} layers, {args.steps} steps of {args.batch} x {args.length} tokens, "
+        f"{args.seeds} seeds"
     )
     print("loss at rate", *(f"2^{math.log2(rate):.0f}" for rate in RATES), "best rate", sep="\t")
     widest = max(args.widths)
@@ -157,7 +184,7 @@ def report(args: argparse.Namespace) -> None:
         for width in args.widths:
             losses, _ = found[name, width]
             best[width] = best_rate(list(RATES), losses)
-            row = (f"{loss:.3f}" for loss in losses)
+            row = (f"{loss:.3f}" if math.isfinite(loss) else "-" for loss in losses)
             print(f"{name} {width}", *row, f"{best[width]:.5f}", sep="\t")
         known = {w: rate for w, rate in best.items() if w <= args.known}
         verify.append((name, widest, [predicted(name, known, widest)]))

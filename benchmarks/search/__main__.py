@@ -25,7 +25,7 @@ from benchmarks.search.peers import OptunaHyperband, RayOptuna
 from benchmarks.search.simulate import Contender, run
 from benchmarks.search.syne_tune import SyneTune
 from benchmarks.search.tables import Cell, tables
-from benchmarks.search.tasks import Task, lcbench, misleading, scale, slow
+from benchmarks.search.tasks import Hours, Task, lcbench, misleading, scale, sizes, slow
 
 REFERENCE = "auto + asha_promote"
 CONTENDERS: dict[str, Callable[[Task, int], Contender]] = {
@@ -38,6 +38,9 @@ CONTENDERS: dict[str, Callable[[Task, int], Contender]] = {
     ),
     "auto + asha_promote, bad prior": partial(
         Ours, searcher="auto", scheduler="asha_promote", prior="bad"
+    ),
+    "auto + asha_promote, by cost": partial(
+        Ours, searcher="auto", scheduler="asha_promote", cost_aware=True
     ),
     "auto + asha": partial(Ours, searcher="auto", scheduler="asha"),
     "auto without stopping": partial(Ours, searcher="auto", scheduler="none"),
@@ -120,7 +123,8 @@ def write_page(page: Path, text: str) -> None:
 
 @cache
 def _families(folder: Path) -> tuple[list[Task], ...]:
-    return lcbench(folder), misleading(32), slow(32), slow(32, noise=1.0)
+    of_tables = lcbench(folder), lcbench(folder, Hours)
+    return *of_tables, misleading(32), slow(32), slow(32, noise=1.0), sizes(32)
 
 
 def _tasks(folder: Path, half: str, count: int) -> list[Task]:

@@ -26,6 +26,7 @@ class Ours(Contender):
         scheduler: str,
         check: str | bool = "auto",
         prior: str = "",
+        cost_aware: bool = False,
     ) -> None:
         self._spec = SweepSpec.model_validate(
             {
@@ -33,7 +34,7 @@ class Ours(Contender):
                 "trainable": "simulated",
                 "metric": "error",
                 "space": with_prior(task, prior) if prior else task.space,
-                "search": {"name": searcher},
+                "search": {"name": searcher, "cost_aware": cost_aware},
                 "scheduler": {"name": scheduler, "max_t": task.epochs, "check": check},
                 "budget": {"time": 1e9},
                 "seed": seed,
@@ -44,7 +45,7 @@ class Ours(Contender):
         self._study = SweepStudy(path, "simulated", self._spec)
         self._scheduler = make_scheduler(self._spec.scheduler, self._spec.domains(), seed)
         self._records: dict[str, TrialRecord] = {}
-        self._curves = ScoreCurves()
+        self._curves, self._attempts = ScoreCurves(), dict[str, Attempt]()
 
     def next(self) -> Attempt:
         """The paused trial that should continue, else a new one."""
@@ -57,12 +58,14 @@ class Ours(Contender):
             )
         self._scheduler.on_trial_resume(called)
         record = self._records[called]
-        return Attempt(called, record.params, max(self._curves.get(record.number, ()), default=0))
+        epoch = max(self._curves.get(record.number, ()), default=0)
+        self._attempts[called] = Attempt(called, record.params, epoch)
+        return self._attempts[called]
 
     def report(self, trial: str, epoch: int, error: float) -> bool:
         """Decide as a sweep does."""
         record = self._records[trial]
-        self._curves.add(record.number, epoch, -error)
+        self._curves.add(record.number, epoch, -error, epoch * self._attempts[trial].seconds)
         decision = self._scheduler.decide(trial, epoch, (-error,))
         if (
             decision is Decision.PAUSE

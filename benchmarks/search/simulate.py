@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.search.tasks import Task
+from benchmarks.search.tasks import Task, draw
 
 WORKERS = 8
 FULL_TRAININGS = 40
@@ -19,11 +19,14 @@ SHARES = [i / 40 for i in range(1, 41)]
 
 @dataclass
 class Attempt:
-    """A trial that a contender wants to run, and the epoch from which it continues."""
+    """A trial that a contender wants to run, the epoch from which it continues, and the seconds of
+    one, which the simulation sets.
+    """
 
     trial: str
     config: dict[str, Any]
     epoch: int = 0
+    seconds: float = 0.0
 
 
 class Contender(ABC):
@@ -73,7 +76,8 @@ class _Simulation:
     def __init__(self, task: Task, contender: Contender, seed: int) -> None:
         self._task, self._contender = task, contender
         self._rng = np.random.default_rng([seed, 99])
-        self._end = FULL_TRAININGS * task.epochs / WORKERS
+        some = [draw(task.space, np.random.default_rng([7, i])) for i in range(500)]
+        self._end = FULL_TRAININGS * task.epochs / WORKERS * float(task.seconds(some).mean())
         self._now, self._best, self._order = 0.0, float("inf"), 0
         self._due: list[tuple[float, int, Attempt]] = []
         self._curves: dict[str, list[float]] = {}
@@ -93,7 +97,9 @@ class _Simulation:
             self.outcome.asks.append(spent)
             self._curves[attempt.trial] = self._task.curves([attempt.config])[0].tolist()
             self._expected[attempt.trial] = self._task.expected([attempt.config])[0].tolist()
-            self._seconds[attempt.trial] = float(self._rng.uniform(0.8, 1.2))
+            seconds = self._rng.uniform(0.8, 1.2) * self._task.seconds([attempt.config])[0]
+            self._seconds[attempt.trial] = float(seconds)
+        attempt.seconds = self._seconds[attempt.trial]
         self._train(attempt)
 
     def step(self) -> bool:
@@ -119,4 +125,4 @@ class _Simulation:
 
     def _train(self, attempt: Attempt) -> None:
         self._order += 1
-        heapq.heappush(self._due, (self._now + self._seconds[attempt.trial], self._order, attempt))
+        heapq.heappush(self._due, (self._now + attempt.seconds, self._order, attempt))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -18,7 +19,7 @@ class Task(Protocol):
     """A space, and the learning curve of each configuration.
 
     Attributes:
-        family: `lcbench`, `misleading`, `slow` or `noisy`.
+        family: `lcbench`, `hours`, `misleading`, `slow`, `noisy` or `sizes`.
         name: within the family.
         space: as in a sweep file.
         epochs: length of a full training.
@@ -36,6 +37,10 @@ class Task(Protocol):
     def expected(self, configs: list[dict[str, Any]]) -> Array:
         """The same without noise: what regret is computed from."""
         return self.curves(configs)
+
+    def seconds(self, configs: list[dict[str, Any]]) -> Array:
+        """(configs,), of an epoch."""
+        return np.ones(len(configs))
 
 
 def scale(task: Task) -> tuple[float, float]:
@@ -96,10 +101,16 @@ class LCBench(Task):
 
     def curves(self, configs: list[dict[str, Any]]) -> Array:
         """100 less the validation accuracy in percent."""
+        return 100.0 - self._predicted(configs, range(2, 2 + self.epochs), 1)
+
+    def _predicted(
+        self, configs: list[dict[str, Any]], epochs: Sequence[int], column: int
+    ) -> Array:
+        """(configs, epochs), a column of the surrogate's output."""
         rows = [
             [epoch, *(config[name] for name in self.space)]
             for config in configs
-            for epoch in range(2, 2 + self.epochs)
+            for epoch in epochs
         ]
         given = {
             "x_cat": np.full((len(rows), 1), self._number, dtype=np.int32),
@@ -107,10 +118,20 @@ class LCBench(Task):
         }
         names = [i.name for i in self._session.get_inputs()]
         out = self._session.run(None, {n: given[n] for n in names})[0]
-        return 100.0 - out[:, 1].reshape(len(configs), self.epochs).astype(float)
+        return np.asarray(out[:, column].reshape(len(configs), len(epochs)).astype(float))
 
 
-def lcbench(folder: Path) -> list[Task]:
+class Hours(LCBench):
+    """The same, where a trial takes the time that it took."""
+
+    family = "hours"
+
+    def seconds(self, configs: list[dict[str, Any]]) -> Array:
+        """(configs,), of an epoch."""
+        return np.maximum(self._predicted(configs, [52], 0)[:, 0], 1e-3) / 52
+
+
+def lcbench(folder: Path, kind: type[LCBench] = LCBench) -> list[Task]:
     """Every task of the surrogate in a folder, in the order of its encoding."""
     import onnxruntime
 
@@ -120,7 +141,7 @@ def lcbench(folder: Path) -> list[Task]:
         str(folder / "model.onnx"), options, providers=["CPUExecutionProvider"]
     )
     numbers = json.loads((folder / "encoding.json").read_text())["OpenML_task_id"]
-    return [LCBench(n, i, session) for n, i in numbers.items() if n.isdigit()]
+    return [kind(n, i, session) for n, i in numbers.items() if n.isdigit()]
 
 
 class Misleading(Task):
@@ -201,3 +222,53 @@ def misleading(count: int) -> list[Task]:
 def slow(count: int, noise: float = 0.0) -> list[Task]:
     """Tasks of the second one."""
     return [Slow(i, noise) for i in range(count)]
+
+
+class Sizes(Task):
+    """The space of `search_spaces/llm_sizes.yaml`, where the best models cost most: a loss by
+    scaling laws of weights and tokens, with a penalty of the learning rate, whose best value falls
+    with the width and depth. Seconds are those of the arithmetic at 50 GFLOP/s.
+    """
+
+    family = "sizes"
+    epochs = 27
+    space: ClassVar[dict[str, Any]] = {
+        "hidden_size": {"lograndint": [32, 129]},
+        "num_layers": {"randint": [1, 5]},
+        "sequence_length": {"lograndint": [64, 257]},
+        "learning_rate": {"loguniform": [3e-4, 3e-2]},
+    }
+
+    def __init__(self, number: int) -> None:
+        self.name = str(number)
+        rng = np.random.default_rng([5, number])
+        self._rate, self._capacity = 10 ** rng.uniform(-2.7, -2.0), rng.uniform(0.2, 0.45)
+        self._sharpness, self._depth = rng.uniform(0.1, 0.3), rng.uniform(0.0, 0.5)
+        self._steps = 120 / self.epochs
+
+    def curves(self, configs: list[dict[str, Any]]) -> Array:
+        """(configs, epochs), nats per token."""
+        width, layers, length, rate = self._columns(configs)
+        steps = self._steps * np.arange(1, self.epochs + 1)
+        best = self._rate * (64 / width) * (2 / layers) ** self._depth
+        wrong = self._sharpness * np.log(rate / best) ** 2
+        size = self._capacity * (1e5 / self._weights(width, layers)) ** 0.3
+        data = 1.5 * (5e4 / (16 * length[:, None] * steps)) ** 0.3
+        return np.asarray(1.5 + size[:, None] + data + wrong[:, None] * (1 + 2 / steps))
+
+    def seconds(self, configs: list[dict[str, Any]]) -> Array:
+        """(configs,), of an epoch."""
+        width, layers, length, _ = self._columns(configs)
+        operations = 6 * self._weights(width, layers) + 12 * layers * width * length
+        return np.asarray(self._steps * (0.01 + operations * 16 * length / 5e10))
+
+    def _columns(self, configs: list[dict[str, Any]]) -> Array:
+        return np.array([[float(c[name]) for c in configs] for name in self.space])
+
+    def _weights(self, width: Array, layers: Array) -> Array:
+        return np.asarray(12 * layers * width**2 + 512 * width)
+
+
+def sizes(count: int) -> list[Task]:
+    """Tasks of the third one."""
+    return [Sizes(i) for i in range(count)]

@@ -222,6 +222,14 @@ class TrialRecord(_Model):
         """Seconds spent in attempts, the running one included, without the start of workers."""
         return sum(a.seconds for a in self.attempts)
 
+    def seconds_until(self, report: Report) -> float:
+        """Seconds for which its workers had it before a report."""
+        return sum(
+            max(0.0, min(a.ended or report.time, report.time) - a.started - a.waited)
+            for a in self.attempts
+            if a.number <= report.attempt
+        )
+
     @property
     def excluded_machines(self) -> tuple[Machine, ...]:
         """Machines that its next attempts avoid, without duplicates."""

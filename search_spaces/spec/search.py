@@ -26,6 +26,8 @@ because its keys are the valid names in a sweep file, and `search_spaces` cannot
 
 ONE_METRIC = ("mfgp", "cmaes")
 """Searchers that model one objective."""
+WEIGH_COST = ("mfgp",)
+"""Searchers that can weigh cost."""
 
 
 class SearchSpec(NamedSection):
@@ -44,6 +46,10 @@ class SearchSpec(NamedSection):
     )
     random_share: float = Field(
         0.2, ge=0, le=1, description="mfgp: share of random proposals beside the model's."
+    )
+    cost_aware: bool = Field(
+        False,
+        description="mfgp: weigh improvement by predicted seconds per step, less with more trials.",
     )
     multivariate: bool = Field(
         False, description="tpe: model parameters jointly, in groups that occur together."

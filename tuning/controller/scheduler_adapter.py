@@ -49,10 +49,10 @@ class SchedulerAdapter:
         signs = [1.0 if o.mode == "max" else -1.0 for o in self._objectives]
         scores = tuple(sign * v for sign, v in zip(signs, values, strict=True))
         clock = int(report.metrics.get(self._spec.scheduler.time_attr, report.step))
-        return self._decide_jointly(record, clock, scores)
+        return self._decide_jointly(record, clock, scores, record.seconds_until(report))
 
     def _decide_jointly(
-        self, record: TrialRecord, clock: int, scores: tuple[float, ...]
+        self, record: TrialRecord, clock: int, scores: tuple[float, ...], seconds: float
     ) -> Decision:
         """Ask the scheduler about the mean of all replicates, once all reached a step.
 
@@ -61,7 +61,7 @@ class SchedulerAdapter:
         first, joint = base_trial_id(record.id), self._joint.add(record.id, clock, scores)
         decision = Decision.CONTINUE
         if joint is not None:
-            self.curves.add(record.number, clock, joint[0])
+            self.curves.add(record.number, clock, joint[0], seconds)
             decision = self.algorithm.decide(first, clock, joint)
         if decision is Decision.STOP:
             self._stopped.add(first)

@@ -17,14 +17,20 @@ ScoreCurve = Mapping[int, float]
 
 
 class ScoreCurves(dict[int, dict[int, float]]):
-    """The curve of each trial that has reported, by its number, and which of them have grown."""
+    """The curve of each trial that has reported, by its number, and which of them have grown.
+
+    Attributes:
+        step_seconds: of each such trial, up to its last report.
+    """
 
     def __init__(self) -> None:
         super().__init__()
+        self.step_seconds: dict[int, float] = {}
         self._grown = set[int]()
 
-    def add(self, number: int, step: int, score: float) -> None:
-        """A trial reported; only its first report of a step counts."""
+    def add(self, number: int, step: int, score: float, seconds: float = 0.0) -> None:
+        """A trial reported, after so many seconds; only its first report of a step counts."""
+        self.step_seconds[number] = seconds / max(1, step)
         self.setdefault(number, {}).setdefault(step, score)
         self._grown.add(number)
 
@@ -43,12 +49,14 @@ class TrialEvidence:
         curve: its reports so far.
         failed: whether it ended without a usable value.
         over: whether it has ended.
+        step_seconds: seconds that it took per step; 0 if that is not known.
     """
 
     params: Mapping[str, Any]
     curve: ScoreCurve
     failed: bool = False
     over: bool = True
+    step_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import math
+import random
 import shutil
 from pathlib import Path
 
 import pytest
+from optuna.distributions import FloatDistribution
 
-from results.records.trial import TrialState
+from results.records.trial import Report, TrialState
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.positions import Source
-from search_spaces.spec.search import SEARCHERS
+from search_spaces.spec.search import SEARCHERS, SearchSpec
 from tests.tuning.simulate import (
     finish,
     loss,
@@ -25,7 +27,9 @@ from tests.tuning.simulate import (
 )
 from tuning.controller.preflight.checks import preflight
 from tuning.search.auto import choose_searcher
+from tuning.search.evidence import Evidence, TrialEvidence
 from tuning.search.schedulers import Decision
+from tuning.search.searchers import make_sampler
 
 SPACE = {
     "x": {"uniform": [-1.0, 1.0]},
@@ -204,6 +208,61 @@ def test_searcher_of_one_metric_refuses_several(name):
     loaded = LoadedSweep(spec, Source("two.yaml"), Path("two.yaml"), ())
     with pytest.raises(UserError, match=f"search.name: {name} takes one metric; nsga2"):
         preflight(loaded)
+
+
+class TestCostAware:
+    def seconds(self, *, cost_aware, trials):
+        """Seconds per step of a proposal, on average, where what costs more is better."""
+        space = {"width": FloatDistribution(1.0, 100.0, log=True), "lr": FloatDistribution(0, 1)}
+        rng, seen = random.Random(0), []
+        for _ in range(trials):
+            params = {"width": 100 ** rng.random(), "lr": rng.random()}
+            score = math.log(params["width"]) / 20 - (params["lr"] - 0.5) ** 2 + rng.gauss(0, 0.1)
+            seen.append(TrialEvidence(params, {1: score}, step_seconds=params["width"] ** 2))
+        evidence = Evidence(space=space, trials=seen, number=trials)
+        spec = SearchSpec(name="mfgp", cost_aware=cost_aware, random_share=0.0)
+        sampled = [
+            make_sampler(spec, seed, evidence).sample_relative(None, None, space)
+            for seed in range(5)
+        ]
+        return sum(params["width"] ** 2 for params in sampled) / len(sampled)
+
+    def test_proposals_are_cheap_while_there_are_few_trials(self):
+        few = self.seconds(cost_aware=True, trials=15)
+        assert few < self.seconds(cost_aware=False, trials=15) / 2
+        assert few < self.seconds(cost_aware=True, trials=80) / 2
+
+    def test_a_resumed_sweep_knows_the_same_seconds(self, tmp_path):
+        spec = make_spec(search={"name": "mfgp", "cost_aware": True}, scheduler=SCHEDULER)
+        run = run_trials(tmp_path, spec, count=4)
+        known = run.scheduler.curves.step_seconds
+        assert len(known) >= 2
+        assert min(known.values()) > 0
+        run.lifecycle.release()
+        assert open_run(tmp_path, spec).scheduler.curves.step_seconds == known
+
+    def test_seconds_until_a_report_are_without_pauses_and_waits(self, tmp_path):
+        run = run_trials(tmp_path, make_spec(), count=1)
+        (record,) = run.records.values()
+        (attempt,) = record.attempts
+        record = record.model_copy(
+            update={
+                "attempts": (
+                    attempt.model_copy(update={"started": 10.0, "ended": 15.0, "waited": 2.0}),
+                    attempt.model_copy(update={"number": 2, "started": 90.0, "ended": 99.0}),
+                )
+            }
+        )
+        times = [(1, 14.0), (2, 94.0)]
+        found = [Report(step=1, metrics={}, attempt=a, time=t) for a, t in times]
+        assert [record.seconds_until(r) for r in found] == [2.0, 7.0]
+
+    @pytest.mark.parametrize("name", ["tpe", "auto"])
+    def test_other_searchers_refuse_it(self, name):
+        space = {"a": {"choice": [1, 2]}, "b": {"choice": [1, 2]}}
+        spec = make_spec(search={"name": name, "cost_aware": True}, space=space)
+        with pytest.raises(UserError, match=r"search.cost_aware: tpe .*mfgp"):
+            preflight(LoadedSweep(spec, Source("two.yaml"), Path("two.yaml"), ()))
 
 
 SPACES = {

@@ -22,7 +22,7 @@ from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import KeyPath, dotted, walk
 from search_spaces.redaction import holds_secret
 from search_spaces.spec.layout import DDP
-from search_spaces.spec.search import ONE_METRIC
+from search_spaces.spec.search import ONE_METRIC, WEIGH_COST
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 from trainables.config import Problem
 from trainables.registry import resolve
@@ -37,6 +37,7 @@ from tuning.controller.preflight.trainables import (
 )
 from tuning.controller.resources.layouts import choice_of, first_fitting, worker_memory
 from tuning.controller.resources.trial_layouts import NO_MEMORY
+from tuning.search.auto import choose_searcher
 
 Problems = list[tuple[KeyPath, str]]
 """Mistakes and their places in the sweep file."""
@@ -100,11 +101,13 @@ def _secrets(spec: SweepSpec) -> Problems:
 
 
 def _search_problems(spec: SweepSpec) -> Problems:
-    """Searchers of one objective, which would fail, or ignore the others."""
+    """Settings that the searcher would ignore, or at which it would fail."""
     name = spec.search.name
-    if name not in ONE_METRIC or len(spec.objectives) == 1:
-        return []
-    return [(("search", "name"), f"{name} takes one metric; nsga2 and tpe take several")]
+    if name in ONE_METRIC and len(spec.objectives) > 1:
+        return [(("search", "name"), f"{name} takes one metric; nsga2 and tpe take several")]
+    if spec.search.cost_aware and (choice := choose_searcher(spec)).name not in WEIGH_COST:
+        return [(("search", "cost_aware"), f"{choice} does not weigh cost; mfgp does")]
+    return []
 
 
 def _notify_problems(spec: SweepSpec) -> Problems:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from optuna.samplers import BaseGASampler
@@ -12,7 +12,7 @@ from optuna.trial import TrialState as OptunaState
 
 from search_spaces.spec.search import SearchSpec
 from search_spaces.spec.sweep import SweepSpec
-from tuning.search.evidence import Evidence, ScoreCurve, TrialEvidence, derive_seed
+from tuning.search.evidence import Evidence, ScoreCurve, ScoreCurves, TrialEvidence, derive_seed
 from tuning.search.findings import StudyWithPriors, numbered
 from tuning.search.optuna_space import OptunaSpace, Sampled
 from tuning.search.priors import HAVE_PRIORS, PriorSampler, encoded_priors, uses_prior
@@ -44,7 +44,7 @@ class ProposalSampler:
         self._informed, self._history = informed, history
         self._priors = encoded_priors(spec, space) if search.name in HAVE_PRIORS else {}
         self.proposed = EarlierProposals(spec, space, is_unique=search.name in UNIQUE)
-        self.curves: Mapping[int, ScoreCurve] = {}
+        self.curves = ScoreCurves()
         """Of every trial that has reported, by number."""
         self.misleading = False
         """Whether rungs mislead, so that trials are compared at `max_t` only."""
@@ -82,7 +82,7 @@ class ProposalSampler:
             self._informed.start_first_generation(trials, sampler._get_generation_key())
 
     def _as_evidence(self, frozen: FrozenTrial, sign: float) -> TrialEvidence:
-        curve = self.curves.get(frozen.number)
+        curve: ScoreCurve | None = self.curves.get(frozen.number)
         if curve is None:
             curve = {step: sign * value for step, value in frozen.intermediate_values.items()}
         return TrialEvidence(
@@ -90,6 +90,7 @@ class ProposalSampler:
             curve=curve,
             failed=frozen.state is OptunaState.FAIL,
             over=frozen.state.is_finished(),
+            step_seconds=self.curves.step_seconds.get(frozen.number, 0.0),
         )
 
 

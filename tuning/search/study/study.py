@@ -118,7 +118,7 @@ class SweepStudy:
             curves: of every trial that has reported, also of running ones, by number.
             misleading: whether the scheduler found that its rungs are; complete trials count then.
         """
-        self._sampler.curves, self._sampler.misleading = curves or {}, misleading
+        self._sampler.curves, self._sampler.misleading = curves or ScoreCurves(), misleading
         if self._history is not None and curves is not None:
             for number in curves.take_grown():
                 self._history.rank(number, curves[number])
