@@ -17,14 +17,15 @@ class SchedulerAdapter:
     """Translates between records and reports and the scheduler's steps and scores.
 
     Attributes:
-        algorithm: the scheduler, which also learns of trials that start and end.
+        rungs: steps of the scheduler's clock at which a trial may be paused.
         curves: by number of the configuration, the first objective's score at each step of that
             clock.
     """
 
     def __init__(self, spec: SweepSpec) -> None:
         self._spec, self._objectives = spec, spec.objectives
-        self.algorithm = make_scheduler(spec.scheduler, spec.domains(), spec.seed)
+        self._scheduler = make_scheduler(spec.scheduler, spec.domains(), spec.seed)
+        self.rungs = self._scheduler.rungs
         self.curves = ScoreCurves()
         self._finals: dict[str, list[float]] = {}
         self._joint = ReplicateScores(spec.replicates)
@@ -62,7 +63,7 @@ class SchedulerAdapter:
         decision = Decision.CONTINUE
         if joint is not None:
             self.curves.add(record.number, clock, joint[0], seconds)
-            decision = self.algorithm.decide(first, clock, joint)
+            decision = self._scheduler.decide(first, clock, joint)
         if decision is Decision.STOP:
             self._stopped.add(first)
         max_t = self._spec.scheduler.max_t
@@ -88,9 +89,26 @@ class SchedulerAdapter:
                 last[record.id] = report, self.decide(record, report)
         return {i: d for i, d in last.items() if _is_unapplied(records[i], *d)}
 
+    def on_trial_resume(self, trial_id: str) -> None:
+        """An attempt of the trial starts."""
+        self._scheduler.on_trial_resume(trial_id)
+
+    def on_trial_complete(self, trial_id: str) -> None:
+        """The trial has ended."""
+        self._scheduler.on_trial_complete(trial_id)
+
+    def next_to_resume(self, *, more: bool, idle: bool) -> str | None:
+        """The paused trial that continues now; see `Scheduler.next_to_resume`."""
+        return self._scheduler.next_to_resume(more=more, idle=idle)
+
     def exploit(self, trial_id: str, records: Mapping[str, TrialRecord]) -> Exploit | None:
         """The trial whose weights the resumed trial continues from; None for its own."""
-        return self.algorithm.exploit(trial_id, _Histories(records))
+        return self._scheduler.exploit(trial_id, _Histories(records))
+
+    @property
+    def misleading(self) -> bool:
+        """Whether the order at the rungs contradicts the final order."""
+        return self._scheduler.misleading
 
     def final_values(self, trial_id: str) -> list[float] | None:
         """The objectives' values in the last report that has all of them."""

@@ -171,7 +171,7 @@ def restore(run: SweepController) -> dict[str, list[Report]]:
         run.table.save(new_record(run.spec, number, params))
     for record in sorted(run.records.values(), key=lambda r: r.number):
         if record.state.finished:
-            run.scheduler.algorithm.on_trial_complete(record.id)
+            run.scheduler.on_trial_complete(record.id)
         elif record.state.active or record.id in undecided:
             ended = last_activity(record, reports.get(record.id, ()))
             run.table.save(end_attempt(record, ended=ended))
@@ -184,7 +184,7 @@ def _queue_unfinished(
 ) -> None:
     """Queue a trial that a dead driver left, unless its last decision ends or pauses it."""
     if report is None or decision is Decision.CONTINUE:
-        run.scheduler.algorithm.on_trial_resume(trial_id)
+        run.scheduler.on_trial_resume(trial_id)
         run.queue.waiting.append(trial_id)
     elif decision is Decision.PAUSE:
         run.lifecycle.pause(trial_id, report.step)

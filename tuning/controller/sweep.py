@@ -136,10 +136,7 @@ class SweepController:
             found = None if record.attempts else self.reuse.find(record)
             if found is None:
                 record = self.lifecycle.begin(record, allocation)
-                own: dict[str, Any] = {
-                    "rungs": self.scheduler.algorithm.rungs,
-                    "mirror": self._mirror,
-                }
+                own: dict[str, Any] = {"rungs": self.scheduler.rungs, "mirror": self._mirror}
                 folder = self.paths.trial(record.id).root
                 return make_attempt_job(
                     self.spec, record, folder, self._cache, avoid=allocation.avoid, **own
@@ -194,7 +191,7 @@ class SweepController:
         """Pause a trial, unless it would be resumed at once."""
         next_one = self.source.next_to_resume(self.limit, pausing=trial_id)
         if next_one == trial_id and self.scheduler.exploit(trial_id, self.records) is None:
-            self.scheduler.algorithm.on_trial_resume(trial_id)
+            self.scheduler.on_trial_resume(trial_id)
             return Decision.CONTINUE
         self.lifecycle.pause_running(trial_id, step)
         return Decision.PAUSE

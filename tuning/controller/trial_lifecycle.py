@@ -49,14 +49,14 @@ class TrialLifecycle:
         self._table.claim(record)
         fault_point("driver:claimed")
         self._queue.start(record.id)
-        self._scheduler.algorithm.on_trial_resume(record.id)
+        self._scheduler.on_trial_resume(record.id)
         self.observers.trial_started(record)
         return record
 
     def reuse(self, record: TrialRecord, found: Finding) -> None:
         """Complete a trial with the reports and checkpoints of the same one in another sweep."""
         self._table.save(record)
-        self._scheduler.algorithm.on_trial_resume(record.id)
+        self._scheduler.on_trial_resume(record.id)
         self.observers.trial_started(record)
         for report in (reports := copy_trial(found, self._table.paths.trial(record.id))):
             self._table.add_report(record.id, report)
@@ -86,7 +86,7 @@ class TrialLifecycle:
         """End a trial for good."""
         self._save_end(trial_id, {"state": state, "reason": reason, "end_step": step})
         self._queue.running.discard(trial_id)
-        self._scheduler.algorithm.on_trial_complete(trial_id)
+        self._scheduler.on_trial_complete(trial_id)
         fault_point("driver:finished")
         outcome, curve, finals = self.configuration(self._table.records[trial_id].number)
         if outcome.state.finished:

@@ -115,13 +115,12 @@ class TrialSource:
             pausing: a running trial that counts as paused.
         """
         idle = self._queue.is_idle(without=pausing)
-        return self._scheduler.algorithm.next_to_resume(more=limit is None, idle=idle)
+        return self._scheduler.next_to_resume(more=limit is None, idle=idle)
 
     def _proposal(self) -> TrialRecord:
         self._table.check_owner()
         scheduler = self._scheduler
-        misleading = scheduler.algorithm.misleading
-        proposed = self._study.ask(scheduler.curves, misleading=misleading)
+        proposed = self._study.ask(scheduler.curves, misleading=scheduler.misleading)
         fault_point("driver:asked")
         return new_record(self._table.spec, *proposed)
 
