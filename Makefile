@@ -36,6 +36,7 @@ ray: setup
 
 # Training code as its projects document it, each killed, resumed and compared: about ten minutes.
 user-code: setup
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group user-code
 	$(BIN)/python -m pytest -m scripts
 
 # Every layout of 2 to 4 ranks compared with one process, and resumed on others: half an hour.

@@ -40,8 +40,9 @@ PRIVATE: dict[str, str] = {
     "ray.train.v2._internal.execution.worker_group.poll:WorkerStatus": (
         "(running, error=None, training_report=None, return_value=None, preemption_info=None)"
     ),
-    # launch/lanes/sync_actor.py takes the place of this actor, in this module.
+    # launch/lanes/trainer.py starts no such actor, and has none to end.
     "ray.train.v2._internal.execution.worker_group.worker_group:SynchronizationActor": "attribute",
+    "ray.train.v2._internal.execution.worker_group.state:_shutdown_sync_actor": "(sync_actor)",
     # launch/node_notices.py reads which machines are taken away, and passes on a cloud's notice.
     "ray._private.state:state": "attribute",
     "ray._private.state:GlobalState.get_draining_nodes": "(self)",

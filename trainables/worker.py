@@ -161,43 +161,30 @@ class Worker(RankSums):
         Args:
             step: the trainable's own clock; strictly increasing, also over resumes.
             metrics: of this rank. All ranks give the same names.
-            checkpoint: saves this rank's part of a checkpoint in the given folder. Called on every
-                rank, only when a checkpoint is due: every `checkpoint.every` steps, at the `final`
-                report, and when the answer ends the trial. It may return a function that writes
-                a copy of the state, which runs while training goes on.
+            checkpoint: saves this rank's part in a folder. Called on every rank, only when one is
+                due: every `checkpoint.every` steps, at the last report, and when the answer ends
+                the trial. It may return a function that writes a copy while training goes on.
             final: whether this is the trial's last report.
             save_now: whether the checkpoint is saved although none is due.
             as_reported: whether the metrics are the same on all ranks, and the code decides itself
                 when it saves: a process that was asked to terminate leaves only where it does.
 
         Returns:
-            The same answer on every rank. If it is not CONTINUE, the checkpoint of this step is
-            complete.
+            The same on every rank; unless it is CONTINUE, the step's checkpoint is complete.
 
         Raises:
-            TypeError: a metric is not a number.
-            ValueError: steps do not increase.
+            TypeError, ValueError: a metric is not a number; steps do not increase.
             Preempted: a process was asked to terminate; the newest checkpoint is complete.
         """
         self.times.started()
         with self.times.of("report"):
             report = self._record(step, metrics, as_reported)
-        save = checkpoint if self._schedule.is_finite(report) else None
         ends = final or self._schedule.is_complete(report)
-        last = ends or self._schedule.may_pause(report)
-        due = self._schedule.is_due(report) or last or save_now
-        if due:
-            self._save(step, save, wait=last)
+        unsaved = self._save_if_due(report, checkpoint, ends, save_now)
         with self.times.of("report"):
             answer, leave = self._ask(report)
-            leave = leave and (save_now or not as_reported)
-        if answer is not Answer.CONTINUE or leave:
-            if not due:
-                self._save(step, save)
-            self.saver.drain()  # the trial can resume from here
-        if ends or answer is Answer.STOP:
-            self.saver.place.discard()
-        self._leave_if(leave and answer is Answer.CONTINUE and not ends)
+        leave = leave and (save_now or not as_reported)
+        self._after_answer(answer, report, unsaved, ends, leave)
         return answer
 
     def watch_output(self) -> None:
@@ -273,6 +260,27 @@ class Worker(RankSums):
     def _leave_if(self, leave: bool) -> None:
         if leave:
             raise Preempted(f"{preemption_reason()}; left after step {max(0, self._last_step)}")
+
+    def _save_if_due(
+        self, report: Report, save: SaveFn | None, ends: bool, now: bool
+    ) -> SaveFn | None:
+        """Save a checkpoint if one is due; else return what saves it when the trial ends here."""
+        save = save if self._schedule.is_finite(report) else None
+        last = ends or self._schedule.may_pause(report)
+        if not (self._schedule.is_due(report) or last or now):
+            return save
+        self._save(report.step, save, wait=last)
+        return None
+
+    def _after_answer(
+        self, answer: Answer, report: Report, unsaved: SaveFn | None, ends: bool, leave: bool
+    ) -> None:
+        if answer is not Answer.CONTINUE or leave:
+            self._save(report.step, unsaved)
+            self.saver.drain()  # the trial can resume from here
+        if ends or answer is Answer.STOP:
+            self.saver.place.discard()
+        self._leave_if(leave and answer is Answer.CONTINUE and not ends)
 
     def _save(self, step: int, save: SaveFn | None, *, wait: bool = False) -> None:
         if save is None:

@@ -1,21 +1,4 @@
-"""Export a model to the formats of other runtimes, and verify the copy with those runtimes."""
+"""Export a model to the formats of other runtimes, and verify the copy with those runtimes.
 
-from results.export.exportable import Exportable, ModelSource, TokenSample
-from results.export.folder import ModelCard, export_model
-from results.export.format import FORMATS, Format, Runtime, make_format, quantized
-from results.export.verify import Verification, verify_export
-
-__all__ = [
-    "FORMATS",
-    "Exportable",
-    "Format",
-    "ModelCard",
-    "ModelSource",
-    "Runtime",
-    "TokenSample",
-    "Verification",
-    "export_model",
-    "make_format",
-    "quantized",
-    "verify_export",
-]
+It imports nothing: each worker imports `exportable`, and needs no format.
+"""

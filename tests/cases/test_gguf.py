@@ -27,8 +27,9 @@ from transformers import (
     Qwen3Config,
 )
 
-from results.export import ModelSource, verify_export
+from results.export.exportable import ModelSource
 from results.export.formats.gguf import LLAMA_CPP, Gguf, GgufQ4
+from results.export.verify import verify_export
 from search_spaces.errors import UserError
 from trainables.causal_lm.export import TEXT
 from trainables.registry import resolve

@@ -25,7 +25,7 @@ from tests.ray.conftest import LONGEST_S, Tune, end
 from tests.user_code.conftest import PROGRAMS
 from tests.waiting import wait_for
 
-pytestmark = [pytest.mark.scripts, pytest.mark.timeout(LONGEST_S)]
+pytestmark = [pytest.mark.scripts, pytest.mark.timeout(2 * LONGEST_S)]
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Script:
         steps: of a whole trial.
         kills: `worker`: the last rank, or the program; `driver`: the sweep is resumed after it.
         build: a command that makes the program.
-        needs: a library that is not one of the project's; without it the script is skipped.
+        needs: a library of the group `user-code`; without it the script is skipped.
     """
 
     file: str
@@ -178,6 +178,11 @@ def working_on(folder: Path) -> list[int]:
     )
 
 
+def shared_memory() -> set[Path]:
+    """Segments of shared memory; folders there belong to other programs of the machine."""
+    return {file for file in Path("/dev/shm").iterdir() if file.is_file()}
+
+
 def works_in(process: Path, folder: Path) -> bool:
     with suppress(OSError):  # it has ended, or is another user's
         return any((process / name).readlink().is_relative_to(folder) for name in ("cwd", "fd/1"))
@@ -227,7 +232,7 @@ def test_script_is_planned_killed_resumed_stopped_and_tracked(
     plan = Tune(tmp_path, "")("plan", "script.yaml")
     assert "warning" not in plan
 
-    before, shared = machine.here(), set(Path("/dev/shm").iterdir())
+    before, shared = machine.here(), shared_memory()
     kill_in_the_middle(tune, tune.start("run", "script.yaml"), script)
     if script.kills == "driver":
         tune("resume", "script")
@@ -246,7 +251,7 @@ def test_script_is_planned_killed_resumed_stopped_and_tracked(
     )
     assert machine.left(before) == []
     assert working_on(tune.paths("script").root) == []
-    assert set(Path("/dev/shm").iterdir()) <= shared
+    assert shared_memory() <= shared
 
 
 def points(tune: Tune, trial: str, metric: str) -> dict[int, float]:

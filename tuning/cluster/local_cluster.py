@@ -25,6 +25,7 @@ _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_AUTO_CONNECT": "0",  # a lane's thread that outlives the cluster must not start one
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+    "RAY_prestart_worker_first_driver": "0",  # else a process per CPU, which no lane can take
 }
 
 _LANES_END_S = 2.0

@@ -6,16 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from results.export import (
-    FORMATS,
-    ModelCard,
-    ModelSource,
-    Verification,
-    export_model,
-    make_format,
-    quantized,
-)
 from results.export.classic import write_classic
+from results.export.exportable import ModelSource
+from results.export.folder import ModelCard, export_model
+from results.export.format import FORMATS, make_format, quantized
+from results.export.verify import Verification
 from results.models.lineage import ancestors
 from results.models.origins import title_of
 from results.models.ref import ModelRef

@@ -8,7 +8,9 @@ from typing import ClassVar, NoReturn
 import pytest
 
 from results.checkpoints.commit import verify
-from results.export import ModelCard, ModelSource, export_model, make_format
+from results.export.exportable import ModelSource
+from results.export.folder import ModelCard, export_model
+from results.export.format import make_format
 from results.export.formats.torch_export import TorchExport
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError

@@ -8,11 +8,12 @@ import pytest
 from safetensors.torch import load_file, save_file
 
 from results.checkpoints.commit import newest_intact, verify
-from results.export import FORMATS, ModelCard, ModelSource, export_model, verify_export
-from results.export.format import make_format, quantized
+from results.export.exportable import ModelSource
+from results.export.folder import ModelCard, export_model
+from results.export.format import FORMATS, make_format, quantized
 from results.export.formats.gguf import Gguf
 from results.export.formats.hf import HuggingFace
-from results.export.verify import REPORT
+from results.export.verify import REPORT, verify_export
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from tests.trainables.examples import EXAMPLES

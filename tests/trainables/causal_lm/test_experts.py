@@ -10,7 +10,8 @@ import torch
 from torch.nn import functional as F
 from transformers import AutoModelForCausalLM
 
-from results.export import ModelCard, ModelSource, export_model
+from results.export.exportable import ModelSource
+from results.export.folder import ModelCard, export_model
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split

@@ -12,7 +12,8 @@ import pytest
 import xgboost
 from pyarrow import parquet
 
-from results.export import ModelCard, ModelSource, export_model
+from results.export.exportable import ModelSource
+from results.export.folder import ModelCard, export_model
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.data.tables.table import prepare

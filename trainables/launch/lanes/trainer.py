@@ -1,10 +1,11 @@
-"""A `TorchTrainer` that starts the workers of a lane, and only one light actor beside them.
+"""A `TorchTrainer` that starts the workers of a lane, and no process beside them.
 
 Each process that imports Ray Train uses seconds of CPU before the workers' imports get a core. So:
 
 - The controller, which Ray Train puts in an actor of its own, runs in the driver, in the thread
   that waits for the lane.
-- The actor through which workers synchronise (`sync_actor`) imports nothing.
+- The actor through which workers synchronise is left out: a lane's workers report to the broker,
+  and synchronise in their process group.
 - The actor for Ray Data's data sets is left out: lanes have no such data sets.
 - The actor that frees the placement group of a killed controller is left out: it asks the State
   API, which only `ray[default]` serves. The driver frees a lane's group itself.
@@ -27,10 +28,8 @@ from ray.train.v2._internal.callbacks import DatasetsCallback
 from ray.train.v2._internal.callbacks.placement_group_callback import PlacementGroupCleanerCallback
 from ray.train.v2._internal.execution.controller.controller import TrainController
 from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
-from ray.train.v2._internal.execution.worker_group import worker_group
+from ray.train.v2._internal.execution.worker_group import state, worker_group
 from ray.train.v2._internal.execution.worker_group.poll import WorkerStatus
-
-from trainables.launch.lanes.sync_actor import NoOpSyncActor
 
 
 def needed_callbacks(callbacks: list[Any], has_datasets: bool) -> list[Any]:
@@ -94,17 +93,33 @@ class LaneScaling(FixedScalingPolicy):
     def _maybe_send_resource_request(self) -> None: ...
 
 
+class NoSyncActor:
+    """Stands where Ray Train makes the actor through which workers synchronise, and makes none."""
+
+    @classmethod
+    def options(cls, **_: object) -> type[NoSyncActor]:
+        """Itself."""
+        return cls
+
+    @staticmethod
+    def remote(**_: object) -> str:
+        """What workers get in place of a handle."""
+        return ""
+
+
 class LaneTrainer(LocalTrainer):
-    """A trainer of a lane: the actor through which its workers synchronise is a light one."""
+    """A trainer of a lane: its workers synchronise without an actor."""
 
     controller = LaneController
 
     def _initialize_and_run_controller(self, **kwargs: Any) -> Any:
         # Ray Train has no setting for it. Only lanes have their controllers in this process.
-        _WORKER_GROUP_MODULE.SynchronizationActor = ray.remote(num_cpus=0)(NoOpSyncActor)
+        _WORKER_GROUP.SynchronizationActor = NoSyncActor
+        _STATE._shutdown_sync_actor = lambda actor: None
         # The workers get the actor of their controller, to ask for checkpoints: here it is none.
         RuntimeContext.current_actor = property(lambda context: None)  # type: ignore[assignment]
         return super()._initialize_and_run_controller(**kwargs)
 
 
-_WORKER_GROUP_MODULE: Any = worker_group
+_WORKER_GROUP: Any = worker_group
+_STATE: Any = state

@@ -74,7 +74,7 @@ def export(
 
 def _write(picked: SelectedModel, name: str, verify: bool, force: bool, classic: bool) -> None:
     """Write a folder and print its path."""
-    from results.export import make_format
+    from results.export.format import make_format
     from tuning.evaluation.export_model import export_classic, export_selected
 
     write = export_classic if classic else export_selected
