@@ -132,7 +132,7 @@ def rung_lines(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> I
     """Whether early values can be trusted; nothing without rungs or complete trials.
 
     Args:
-        trials: with all of their reports.
+        trials: see `rung_evidence`.
     """
     if (evidence := rung_evidence(spec, trials)) and evidence.complete:
         yield evidence.advice(sweep_argument(paths))

@@ -2,8 +2,9 @@
 
 import pytest
 
-from results.analysis.rungs import RungEvidence, rung_evidence
+from results.analysis.rungs import RungEvidence, rung_evidence, rung_trials
 from results.paths import SweepPaths
+from results.records.integrity import check_records
 from results.records.trial import TrialState, read_trials_with_reports
 from search_spaces.spec.sweep import SweepSpec
 from tests.results.written import add_trial
@@ -21,7 +22,9 @@ SPEC = {
 
 def evidence(sweep: SweepPaths, **settings: object) -> RungEvidence | None:
     spec = SweepSpec.model_validate({**SPEC, **settings})
-    return rung_evidence(spec, list(read_trials_with_reports(sweep)))
+    found = rung_evidence(spec, list(read_trials_with_reports(sweep)))
+    assert rung_evidence(spec, rung_trials(spec, check_records(sweep, keep=True))) == found
+    return found
 
 
 def told(sweep: SweepPaths) -> str:
