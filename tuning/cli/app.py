@@ -115,12 +115,12 @@ def _without_flag_types(params: list[Any]) -> list[Any]:
     return params
 
 
-class _Command(TyperCommand):
+class _TuneCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))
 
 
-class _Group(TyperGroup):
+class _TuneGroup(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))
 
@@ -129,7 +129,7 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """The application with some of the commands: to build all takes a fifth of a second."""
     app = typer.Typer(
         name="tune",
-        cls=_Group,
+        cls=_TuneGroup,
         help="Hyperparameter sweeps over multi-GPU training: search, resume, compare, average, "
         "export.",
         epilog="Start with: tune init digits",
@@ -139,7 +139,9 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(_options)
     for name in names:
         group, module = COMMANDS[name]
-        app.command(name, cls=_Command, rich_help_panel=group)(getattr(import_module(module), name))
+        app.command(name, cls=_TuneCommand, rich_help_panel=group)(
+            getattr(import_module(module), name)
+        )
     return app
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from search_spaces.pipeline.stages import WholeBudget
     from search_spaces.spec.budget import BudgetSpec
@@ -130,7 +132,15 @@ def make_console() -> Console:
     return console
 
 
-def print_lines(console: Console, *lines: str) -> None:
-    """Print lines that the terminal wraps, so that paths and commands can be copied."""
+def print_lines(console: Console, *lines: str | Text) -> None:
+    """Print lines, which are wrapped between words, below the text behind their label.
+
+    The terminal wraps those with a path or command, so that these can be copied.
+    """
     for line in lines:
-        console.print(line, soft_wrap=True)
+        is_copied = not console.is_terminal or any(mark in str(line) for mark in ("/", "tune "))
+        if isinstance(line, str) and not is_copied:
+            label = re.match(r"\S+ {2,}| *", line)
+            below = " " * (label.end() if label else 0)
+            line = "\n".join(textwrap.wrap(line, console.width, subsequent_indent=below))
+        console.print(line, soft_wrap=is_copied)

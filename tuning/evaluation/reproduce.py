@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 
 from pydantic import TypeAdapter
 
@@ -86,13 +86,7 @@ def reproduce(
         tuple(environment.differences(was, now)) if was and now else (),
         log,
     )
-    verdict = {
-        "trial": record.id,
-        "identical": result.first is None,
-        "first": result.first,
-        "reports": result.reports,
-        "differences": result.differences,
-    }
+    verdict = {"trial": record.id, "identical": result.first is None, **asdict(result)}
     write_atomic(files.root / "verdict.json", json.dumps(verdict, indent=1).encode())
     return result
 

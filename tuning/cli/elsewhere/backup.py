@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from search_spaces.errors import DamagedRecordsError
 from tuning.cli.damage import print_damage
-from tuning.cli.formatting import echo
+from tuning.cli.formatting import echo, size
 from tuning.cli.options import StorageDir, Sweep, Trust, trusted_sweep
+
+if TYPE_CHECKING:
+    from tuning.controller.backup import TakenBackup
 
 
 def backup(
@@ -39,7 +42,6 @@ def backup(
     Example: tune backup llm s3://bucket/backups
     """
     from results.records.integrity import check_records
-    from tuning.cli.formatting import size
     from tuning.controller.backup import back_up
     from tuning.pipelines.folder import find_pipeline
 
@@ -51,19 +53,21 @@ def backup(
         paths = trusted_sweep(sweep, storage, trust)
         name, damaged = paths.name, print_damage(check_records(paths))
         taken = back_up(paths, target, **kept)
-    files = taken.backup.files
-    total = sum(entry.size for entry in files.values())
-    echo(
-        f"{name}  backup {taken.backup.label}: {len(files)} files, {size(total)}; "
-        f"sent {taken.sent.files}, {size(taken.sent.size)}"
-        + f"; deleted {taken.deleted} old backup{'s' * (taken.deleted != 1)}"
-        * bool(taken.deleted)
-    )
+    echo(f"{name}  {_described(taken)}")
     echo(f"restore it with: tune restore {_source(target, name)}")
     if taken.problem:
         echo(f"without the notes on its runs: {taken.problem}", err=True)
     if damaged or taken.problem:
         raise typer.Exit(DamagedRecordsError.exit_code)
+
+
+def _described(taken: TakenBackup) -> str:
+    files = taken.backup.files
+    total = size(sum(entry.size for entry in files.values()))
+    sent = f"sent {taken.sent.files}, {size(taken.sent.size)}"
+    deleted = f"; deleted {taken.deleted} old backup{'s' * (taken.deleted != 1)}"
+    label = f"backup {taken.backup.label}: {len(files)} files, {total}"
+    return f"{label}; {sent}{deleted * bool(taken.deleted)}"
 
 
 def restore(

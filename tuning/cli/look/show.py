@@ -155,14 +155,13 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
         if several:
             console.print("* on the Pareto front", style="dim")
         if chosen and chosen.confirmed:
-            console.print(f"winner {chosen.line.record.id}: {chosen.why}", soft_wrap=True)
+            print_lines(console, f"winner {chosen.line.record.id}: {chosen.why}")
         console.print()
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)
     print_lines(console, *rung_lines(paths, spec, rung_trials(spec, found)))
     print_lines(console, *_state_lines(paths, spec, board, read.silent_since))
-    for line in failure_lines(paths, board):
-        console.print(line, soft_wrap=True)
+    print_lines(console, *failure_lines(paths, board))
     if counts := count_remedies(e.record for e in board):
         failures = ", ".join(f"{n} {remedy}" for remedy, n in counts.items())
         console.print(f"failures: {failures}")

@@ -40,7 +40,7 @@ def show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> 
     for name, part in parts.items():
         if name in ("computed", "adjusted") and not part:
             continue
-        console.print(f"{name} {json.dumps(part, default=str)}", soft_wrap=True)
+        print_lines(console, f"{name} {json.dumps(part, default=str)}")
     reports = read_reports(files, record.end_step)
     _draw_curves(reports, [o.metric for o in spec.objectives], console)
     print_lines(console, *_report_lines(reports, spec.metric))

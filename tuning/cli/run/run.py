@@ -18,6 +18,7 @@ from tuning.cli.options import (
     File,
     Insecure,
     MetricsPort,
+    Name,
     Set,
     StorageDir,
     Sweep,
@@ -30,14 +31,13 @@ from tuning.cli.run.pipeline import Begin, Stages, Until, run_stages
 if TYPE_CHECKING:
     from results.records.pipeline import PipelinePaths
     from tuning.controller.sweep import SweepController
+    from tuning.pipelines.selection import StageSelection
 
 
 def run(
     file: File,
     set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
-    name: Annotated[
-        str | None, typer.Option(metavar="N", help="Name of the sweep; default: the file's.")
-    ] = None,
+    name: Name = None,
     storage: StorageDir = None,
     address: Address = None,
     insecure: Insecure = False,
@@ -63,19 +63,14 @@ def run(
     from tuning.cli.run.detach import run_detached
 
     if is_pipeline_file(file):
-        from tuning.pipelines.run import create_pipeline, run_pipeline
         from tuning.pipelines.selection import StageSelection
 
         set_ = with_metrics_port(set_, metrics_port)
-        asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
-        selection = StageSelection.parse(stages, begin, until)
         if or_resume:
             _wait_for_its_driver(_pipeline_folder(file, set_, name, storage))
-        if detach:
-            made = partial(create_pipeline, file, **asked)
-            return run_detached(made, address, insecure, options=selection.arguments)
-        begun = partial(run_pipeline, file, **asked, address=address, insecure=insecure)
-        return run_stages(begun, run_and_summarize, selection)
+        asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
+        selection = StageSelection.parse(stages, begin, until)
+        return _run_pipeline(file, asked, selection, detach, address, insecure)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     if or_resume:
         name, found = _begun(file, set_, name, storage)
@@ -89,6 +84,24 @@ def run(
         return run_detached(partial(create, address=address), address, insecure)
     start = partial(api.run, file, overrides=set_, name=name, storage=storage)
     _run_session(partial(start, address=address, insecure=insecure))
+
+
+def _run_pipeline(
+    file: Path,
+    asked: Mapping[str, Any],
+    selection: StageSelection,
+    detach: bool,
+    address: str | None,
+    insecure: bool,
+) -> None:
+    from tuning.cli.run.detach import run_detached
+    from tuning.pipelines.run import create_pipeline, run_pipeline
+
+    if detach:
+        made = partial(create_pipeline, file, **asked)
+        return run_detached(made, address, insecure, options=selection.arguments)
+    begun = partial(run_pipeline, file, **asked, address=address, insecure=insecure)
+    return run_stages(begun, run_and_summarize, selection)
 
 
 def _pipeline_folder(
@@ -131,12 +144,10 @@ def _begun(
 def resume(
     sweep: Sweep,
     trials: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="Total number of trials, or +20 for 20 more."),
+        str | None, typer.Option(metavar="N", help="Total number of trials, or +20 for 20 more.")
     ] = None,
     time: Annotated[
-        str | None,
-        typer.Option(metavar="T", help="Total time, or +2h for two hours more."),
+        str | None, typer.Option(metavar="T", help="Total time, or +2h for two hours more.")
     ] = None,
     set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
     trust: Trust = False,
@@ -167,21 +178,11 @@ def resume(
     from tuning.pipelines.selection import StageSelection
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
-        from tuning.pipelines.run import resume_pipeline
-
         given: dict[str, object] = {"--trials": trials, "--time": time, "--set": set_}
         _refuse("a pipeline", {**given, "--retry-failed": retry_failed})
         selection = StageSelection.parse(stages, begin, until)
-        if detach:
-            found = partial(_own, pipeline, trust)
-            port = [] if metrics_port is None else [f"--metrics-port={metrics_port}"]
-            more = [*selection.arguments, *["--trust"] * trust, *port]
-            return run_detached(found, address, insecure, options=more)
-        changed = with_metrics_port([], metrics_port)
-        asks = trust or ask_for_trust
-        begun = partial(resume_pipeline, pipeline, overrides=changed, trust=asks)
-        begun = partial(begun, address=address, insecure=insecure)
-        return run_stages(begun, run_and_summarize, selection)
+        where: dict[str, Any] = {"address": address, "insecure": insecure}
+        return _resume_pipeline(pipeline, selection, trust, detach, metrics_port, **where)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     set_ = with_metrics_port(set_, metrics_port)
     asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}
@@ -190,8 +191,31 @@ def resume(
     if detach:
         change = partial(api.amend, sweep, **asked)
         return run_detached(lambda: change()[0], address, insecure, accept_damage)
-    start = partial(api.resume, sweep, **asked)
-    _run_session(partial(start, address=address, insecure=insecure))
+    _run_session(partial(api.resume, sweep, **asked, address=address, insecure=insecure))
+
+
+def _resume_pipeline(
+    pipeline: PipelinePaths,
+    selection: StageSelection,
+    trust: bool,
+    detach: bool,
+    metrics_port: int | None,
+    *,
+    address: str | None,
+    insecure: bool,
+) -> None:
+    from tuning.cli.run.detach import run_detached
+    from tuning.pipelines.run import resume_pipeline
+
+    if detach:
+        found = partial(_own, pipeline, trust)
+        port = [] if metrics_port is None else [f"--metrics-port={metrics_port}"]
+        more = [*selection.arguments, *["--trust"] * trust, *port]
+        return run_detached(found, address, insecure, options=more)
+    changed, asks = with_metrics_port([], metrics_port), trust or ask_for_trust
+    begun = partial(resume_pipeline, pipeline, overrides=changed, trust=asks)
+    begun = partial(begun, address=address, insecure=insecure)
+    return run_stages(begun, run_and_summarize, selection)
 
 
 def _own(pipeline: PipelinePaths, trust: bool) -> PipelinePaths:

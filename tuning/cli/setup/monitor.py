@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -55,27 +55,34 @@ def monitor(
 
     Example: tune monitor monitoring --temperature 80 --webhook https://example.org/hook
     """
+    times = {"temperature_for": temperature_for, "utilization_for": utilization_for}
+    times |= {"down_for": down, "interval": interval, "group_wait": group_wait}
+    ages = {"stalled": stalled, "checkpoint": checkpoint}
+    others: dict[str, object] = {"temperature": temperature, "utilization": utilization}
+    others |= {"failures": failures, "budget": budget, "disk": disk}
+    others |= {"webhook": webhook, "alertmanager": alertmanager}
+    _write(directory, storage, times, ages, others)
+
+
+def _write(
+    directory: Path,
+    storage: str | None,
+    times: Mapping[str, str],
+    ages: Mapping[str, str],
+    others: Mapping[str, object],
+) -> None:
+    """Write the files; `times` are durations of Prometheus, `ages` numbers of seconds."""
     from results.paths import Storage
     from results.storage.folder import write_folder
     from results.sweep_folder.folder import resolve_storage
     from tuning.deploy.monitoring import rendered
 
     targets = Storage(resolve_storage(storage).root.resolve()).targets
-    times = {
-        "temperature_for": temperature_for,
-        "utilization_for": utilization_for,
-        "down_for": down,
-        "interval": interval,
-        "group_wait": group_wait,
-    }
     values: dict[str, object] = {
         **{name: f"{_seconds(name, text):g}s" for name, text in times.items()},
-        **{"stalled": str(_seconds("stalled", stalled)), "failures": failures, "disk": disk},
-        **{"checkpoint": str(_seconds("checkpoint", checkpoint)), "temperature": temperature},
-        **{"utilization": utilization, "budget": budget, "webhook": webhook},
-        **{"alertmanager": alertmanager, "targets": targets},
+        **{name: str(_seconds(name, text)) for name, text in ages.items()},
     }
-    list_files(write_folder(directory, rendered(values)))
+    list_files(write_folder(directory, rendered({**values, **others, "targets": targets})))
 
 
 def list_files(paths: Sequence[Path]) -> None:
