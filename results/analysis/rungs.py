@@ -133,7 +133,7 @@ def rung_evidence(spec: SweepSpec, trials: Sequence[Trial]) -> RungEvidence | No
 
 def rung_trials(spec: SweepSpec, found: Integrity) -> list[Trial]:
     """All trials, each with its reports at the rungs and at the end: the others are not parsed."""
-    trials = []
+    trials: list[Trial] = []
     for _, (record, chain) in sorted(found.read.items()):
         ended = len(record.attempts) == 1 and chain.last_step == record.end_step
         lines = _rung_lines(chain.lines, spec) if ended else None

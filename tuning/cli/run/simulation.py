@@ -128,7 +128,8 @@ def _efficiency_lines(steps: list[dict[str, Any]] | None) -> Iterator[str]:
             continue
         line = "a step {:.3g} to {:.3g} s".format(*step["seconds"])
         if step["efficiency"] is not None:
-            line += f", {_held(*step['efficiency'], step['target'])}"
+            least, most = step["efficiency"]
+            line += f", {_held(least, most, step['target'])}"
         yield nodes + line
 
 
