@@ -135,8 +135,8 @@ def rung_trials(spec: SweepSpec, found: Integrity) -> list[Trial]:
     """All trials, each with its reports at the rungs and at the end: the others are not parsed."""
     trials: list[Trial] = []
     for _, (record, chain) in sorted(found.read.items()):
-        ended = len(record.attempts) == 1 and chain.last_step == record.end_step
-        lines = _rung_lines(chain.lines, spec) if ended else None
+        is_plain = len(record.attempts) == 1 and chain.last_step == record.end_step
+        lines = _rung_lines(chain.lines, spec) if is_plain and chain.lines else None
         decisive = replace(chain, lines=lines) if lines else chain
         trials.append((record, decisive.reports(record.end_step)))
     return trials

@@ -29,7 +29,7 @@ def rename_folder(root: Path, target: Path, places: Iterable[str] = ()) -> list[
         UserError: a driver runs it or a stage of it, or the new name is taken.
     """
     named = [place for place in map(Path, places) if place.exists() and place.samefile(root)]
-    is_earlier = target.is_symlink() and target in named
+    is_earlier = target.is_symlink() and target.exists() and target.samefile(root)
     if os.path.lexists(target) and not is_earlier:
         raise UserError(f"{target}: exists; choose another name")
     for lock in root.glob(f"stages/*/{_LOCK}"):

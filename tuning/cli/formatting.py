@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -133,14 +132,7 @@ def make_console() -> Console:
 
 
 def print_lines(console: Console, *lines: str | Text) -> None:
-    """Print lines, which are wrapped between words, below the text behind their label.
-
-    The terminal wraps those with a path or command, so that these can be copied.
-    """
+    """Print lines, wrapped between words; the terminal wraps paths and commands, to be copied."""
     for line in lines:
         is_copied = not console.is_terminal or any(mark in str(line) for mark in ("/", "tune "))
-        if isinstance(line, str) and not is_copied:
-            label = re.match(r"\S+ {2,}| *", line)
-            below = " " * (label.end() if label else 0)
-            line = "\n".join(textwrap.wrap(line, console.width, subsequent_indent=below))
         console.print(line, soft_wrap=is_copied)

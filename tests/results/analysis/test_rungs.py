@@ -42,6 +42,7 @@ def test_a_winner_that_a_rung_would_stop(sweep: SweepPaths) -> None:
     stopped(sweep, range(4), {1: 0.5})
     add_trial(sweep, 4, {1: 0.9, 3: 0.3, 9: 0.1}, TrialState.COMPLETED)
     add_trial(sweep, 5, {1: 0.4, 3: 0.35, 9: 0.2}, TrialState.COMPLETED)
+    add_trial(sweep, 8, {}, TrialState.RUNNING)
     stopped(sweep, range(6, 8), {1: 0.5, 3: 0.4})
     text = told(sweep)
     assert "mislead" in text

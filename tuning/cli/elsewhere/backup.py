@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -10,9 +10,6 @@ from search_spaces.errors import DamagedRecordsError
 from tuning.cli.damage import print_damage
 from tuning.cli.formatting import echo, size
 from tuning.cli.options import StorageDir, Sweep, Trust, trusted_sweep
-
-if TYPE_CHECKING:
-    from tuning.controller.backup import TakenBackup
 
 
 def backup(
@@ -53,21 +50,19 @@ def backup(
         paths = trusted_sweep(sweep, storage, trust)
         name, damaged = paths.name, print_damage(check_records(paths))
         taken = back_up(paths, target, **kept)
-    echo(f"{name}  {_described(taken)}")
+    files = taken.backup.files
+    total = sum(entry.size for entry in files.values())
+    echo(
+        f"{name}  backup {taken.backup.label}: {len(files)} files, {size(total)}; "
+        f"sent {taken.sent.files}, {size(taken.sent.size)}"
+        + f"; deleted {taken.deleted} old backup{'s' * (taken.deleted != 1)}"
+        * bool(taken.deleted)
+    )
     echo(f"restore it with: tune restore {_source(target, name)}")
     if taken.problem:
         echo(f"without the notes on its runs: {taken.problem}", err=True)
     if damaged or taken.problem:
         raise typer.Exit(DamagedRecordsError.exit_code)
-
-
-def _described(taken: TakenBackup) -> str:
-    files = taken.backup.files
-    total = size(sum(entry.size for entry in files.values()))
-    sent = f"sent {taken.sent.files}, {size(taken.sent.size)}"
-    deleted = f"; deleted {taken.deleted} old backup{'s' * (taken.deleted != 1)}"
-    label = f"backup {taken.backup.label}: {len(files)} files, {total}"
-    return f"{label}; {sent}{deleted * bool(taken.deleted)}"
 
 
 def restore(

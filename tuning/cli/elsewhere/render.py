@@ -49,29 +49,23 @@ def render(
 
     Example: tune render k8s search_spaces/llm.yaml k8s --with queue --with spot
     """
+    from results.storage.folder import write_folder
     from search_spaces.loading.sweep_file import load_sweep
     from search_spaces.pipeline.loading import is_pipeline_file
     from tuning.controller.preflight.checks import preflight
+    from tuning.submit.sky import render_sky
 
     if is_pipeline_file(file):
         raise UserError(f"{file}: a pipeline cannot be rendered; render the files of its sweeps")
     loaded = load_sweep(file, set_)
     preflight(loaded)
     if target == "k8s":
-        _render_k8s(loaded, directory, overlays, winner, storage)
-    elif winner is not None:
+        return _render_k8s(loaded, directory, overlays, winner, storage)
+    if winner is not None:
         raise UserError("--winner: has no effect on sky; leave it out")
-    else:
-        _render_sky(loaded, directory, overlays)
-
-
-def _render_sky(loaded: LoadedSweep, directory: Path, gpus: list[str]) -> None:
-    from results.storage.folder import write_folder
-    from tuning.submit.sky import render_sky
-
-    made = render_sky(loaded, gpus)
+    made = render_sky(loaded, overlays)
     list_files(write_folder(directory, made))
-    echo(f"then, as the head of {directory / next(iter(made))} says", err=True)
+    return echo(f"then, as the head of {directory / next(iter(made))} says", err=True)
 
 
 def _render_k8s(

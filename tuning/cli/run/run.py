@@ -62,7 +62,9 @@ def run(
     from tuning import api
     from tuning.cli.run.detach import run_detached
 
+    where: dict[str, Any] = {"address": address, "insecure": insecure}
     if is_pipeline_file(file):
+        from tuning.pipelines.run import create_pipeline, run_pipeline
         from tuning.pipelines.selection import StageSelection
 
         set_ = with_metrics_port(set_, metrics_port)
@@ -70,38 +72,36 @@ def run(
             _wait_for_its_driver(_pipeline_folder(file, set_, name, storage))
         asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
         selection = StageSelection.parse(stages, begin, until)
-        return _run_pipeline(file, asked, selection, detach, address, insecure)
+        start, prepare = (partial(f, file, **asked) for f in (run_pipeline, create_pipeline))
+        return _drive_pipeline(start, prepare, [], selection, where, detach=detach)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     if or_resume:
         name, found = _begun(file, set_, name, storage)
         if found is not None:
             _wait_for_its_driver(found)
-            given: dict[str, Any] = {"address": address, "insecure": insecure, "detach": detach}
-            return resume(found, storage=storage, metrics_port=metrics_port, **given)
+            return resume(found, storage=storage, metrics_port=metrics_port, detach=detach, **where)
     set_ = with_metrics_port(set_, metrics_port)
     if detach:
         create = partial(api.create, file, overrides=set_, name=name, storage=storage)
-        return run_detached(partial(create, address=address), address, insecure)
-    start = partial(api.run, file, overrides=set_, name=name, storage=storage)
-    _run_session(partial(start, address=address, insecure=insecure))
+        return run_detached(partial(create, address=address), **where)
+    _run_session(partial(api.run, file, overrides=set_, name=name, storage=storage, **where))
 
 
-def _run_pipeline(
-    file: Path,
-    asked: Mapping[str, Any],
+def _drive_pipeline(
+    start: Callable[..., PipelinePaths],
+    prepare: Callable[[], PipelinePaths],
+    more: Sequence[str],
     selection: StageSelection,
+    where: Mapping[str, Any],
+    *,
     detach: bool,
-    address: str | None,
-    insecure: bool,
 ) -> None:
+    """Run stages, or prepare their folder for a process in the background, which gets `more`."""
     from tuning.cli.run.detach import run_detached
-    from tuning.pipelines.run import create_pipeline, run_pipeline
 
     if detach:
-        made = partial(create_pipeline, file, **asked)
-        return run_detached(made, address, insecure, options=selection.arguments)
-    begun = partial(run_pipeline, file, **asked, address=address, insecure=insecure)
-    return run_stages(begun, run_and_summarize, selection)
+        return run_detached(prepare, **where, options=[*selection.arguments, *more])
+    return run_stages(partial(start, **where), run_and_summarize, selection)
 
 
 def _pipeline_folder(
@@ -182,7 +182,8 @@ def resume(
         _refuse("a pipeline", {**given, "--retry-failed": retry_failed})
         selection = StageSelection.parse(stages, begin, until)
         where: dict[str, Any] = {"address": address, "insecure": insecure}
-        return _resume_pipeline(pipeline, selection, trust, detach, metrics_port, **where)
+        continuation = _continuation(pipeline, trust, metrics_port)
+        return _drive_pipeline(*continuation, selection, where, detach=detach)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     set_ = with_metrics_port(set_, metrics_port)
     asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}
@@ -194,28 +195,16 @@ def resume(
     _run_session(partial(api.resume, sweep, **asked, address=address, insecure=insecure))
 
 
-def _resume_pipeline(
-    pipeline: PipelinePaths,
-    selection: StageSelection,
-    trust: bool,
-    detach: bool,
-    metrics_port: int | None,
-    *,
-    address: str | None,
-    insecure: bool,
-) -> None:
-    from tuning.cli.run.detach import run_detached
+def _continuation(
+    pipeline: PipelinePaths, trust: bool, metrics_port: int | None
+) -> tuple[Callable[..., PipelinePaths], Callable[[], PipelinePaths], list[str]]:
+    """What `_drive_pipeline` takes to resume a pipeline."""
     from tuning.pipelines.run import resume_pipeline
 
-    if detach:
-        found = partial(_own, pipeline, trust)
-        port = [] if metrics_port is None else [f"--metrics-port={metrics_port}"]
-        more = [*selection.arguments, *["--trust"] * trust, *port]
-        return run_detached(found, address, insecure, options=more)
-    changed, asks = with_metrics_port([], metrics_port), trust or ask_for_trust
-    begun = partial(resume_pipeline, pipeline, overrides=changed, trust=asks)
-    begun = partial(begun, address=address, insecure=insecure)
-    return run_stages(begun, run_and_summarize, selection)
+    changed = with_metrics_port([], metrics_port)
+    start = partial(resume_pipeline, pipeline, trust=trust or ask_for_trust, overrides=changed)
+    more = [] if metrics_port is None else [f"--metrics-port={metrics_port}"]
+    return start, partial(_own, pipeline, trust), [*["--trust"] * trust, *more]
 
 
 def _own(pipeline: PipelinePaths, trust: bool) -> PipelinePaths:

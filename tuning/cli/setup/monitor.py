@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,26 +21,18 @@ def monitor(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", file_okay=False, help="Folder for the files.")
     ],
-    temperature: Annotated[
-        float, _option("C", "HighGPUTemperature: above so many degrees Celsius")
-    ] = 85,
+    temperature: Annotated[float, _option("C", "HighGPUTemperature: above so many °C.")] = 85,
     temperature_for: Annotated[str, _option("T", "… for so long.")] = "5m",
-    utilization: Annotated[
-        float, _option("PERCENT", "LowGPUUtilization: below so many percent")
-    ] = 50,
+    utilization: Annotated[float, _option("PERCENT", "LowGPUUtilization: below so many.")] = 50,
     utilization_for: Annotated[str, _option("T", "… for so long.")] = "10m",
     stalled: Annotated[str, _option("T", "TrainingStalled: no report for so long.")] = "5m",
     down: Annotated[str, _option("T", "DriverDown: no answer for so long.")] = "1m",
     failures: Annotated[int, _option("N", "AllTrialsFailing: so many within 15 minutes.")] = 3,
-    budget: Annotated[
-        float, _option("PERCENT", "BudgetNearlySpent: more than so many percent.")
-    ] = 90,
+    budget: Annotated[float, _option("PERCENT", "BudgetNearlySpent: more than so many.")] = 90,
     disk: Annotated[float, _option("PERCENT", "DiskFilling: less than so many percent free.")] = 10,
     checkpoint: Annotated[str, _option("T", "CheckpointAge: none for so long.")] = "1h",
     interval: Annotated[str, _option("T", "Time between two scrapes of Prometheus.")] = "15s",
-    group_wait: Annotated[
-        str, _option("T", "Time for which Alertmanager collects alerts.")
-    ] = "30s",
+    group_wait: Annotated[str, _option("T", "How long Alertmanager collects alerts.")] = "30s",
     webhook: Annotated[
         str, _option("URL", "Where Alertmanager sends alerts.")
     ] = "http://127.0.0.1:8080/alerts",
@@ -55,34 +47,22 @@ def monitor(
 
     Example: tune monitor monitoring --temperature 80 --webhook https://example.org/hook
     """
-    times = {"temperature_for": temperature_for, "utilization_for": utilization_for}
-    times |= {"down_for": down, "interval": interval, "group_wait": group_wait}
-    ages = {"stalled": stalled, "checkpoint": checkpoint}
-    others: dict[str, object] = {"temperature": temperature, "utilization": utilization}
-    others |= {"failures": failures, "budget": budget, "disk": disk}
-    others |= {"webhook": webhook, "alertmanager": alertmanager}
-    _write(directory, storage, times, ages, others)
-
-
-def _write(
-    directory: Path,
-    storage: str | None,
-    times: Mapping[str, str],
-    ages: Mapping[str, str],
-    others: Mapping[str, object],
-) -> None:
-    """Write the files; `times` are durations of Prometheus, `ages` numbers of seconds."""
     from results.paths import Storage
     from results.storage.folder import write_folder
     from results.sweep_folder.folder import resolve_storage
     from tuning.deploy.monitoring import rendered
 
     targets = Storage(resolve_storage(storage).root.resolve()).targets
+    times = {"temperature_for": temperature_for, "utilization_for": utilization_for}
+    times |= {"down_for": down, "interval": interval, "group_wait": group_wait}
     values: dict[str, object] = {
         **{name: f"{_seconds(name, text):g}s" for name, text in times.items()},
-        **{name: str(_seconds(name, text)) for name, text in ages.items()},
+        **{"stalled": str(_seconds("stalled", stalled)), "failures": failures, "disk": disk},
+        **{"checkpoint": str(_seconds("checkpoint", checkpoint)), "temperature": temperature},
+        **{"utilization": utilization, "budget": budget, "webhook": webhook},
+        **{"alertmanager": alertmanager, "targets": targets},
     }
-    list_files(write_folder(directory, rendered({**values, **others, "targets": targets})))
+    list_files(write_folder(directory, rendered(values)))
 
 
 def list_files(paths: Sequence[Path]) -> None:

@@ -32,8 +32,7 @@ def evaluate(
         int | None, typer.Option(min=1, help="Largest number of examples of a task.")
     ] = None,
     few_shot: Annotated[
-        int | None,
-        typer.Option(min=0, help="Examples in each prompt; default: what the task says."),
+        int | None, typer.Option(min=0, help="Examples in each prompt; default: the task's.")
     ] = None,
     chat: Chat = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Prompts that are evaluated at once.")] = 8,
@@ -57,7 +56,8 @@ def evaluate(
         os.environ.setdefault("TQDM_DISABLE", "1")  # the harness has no switch for its bars
     from tuning.evaluation.benchmark_tasks import TaskOptions, evaluate_export, evaluate_selected
 
-    asked = TaskOptions(_names(tasks), limit, few_shot, chat, batch_size)
+    names = list(dict.fromkeys(name.strip() for name in tasks.split(",") if name.strip()))
+    asked = TaskOptions(names, limit, few_shot, chat, batch_size)
     options = ModelOptions(trial, soup, trust, accept_damage, storage)
     if ((folder := Path(sweep)) / "config.json").is_file():
         paths, model = options.of_export(folder, "evaluate")
@@ -70,10 +70,6 @@ def evaluate(
     else:
         _print(made, file)
     track(paths, read_spec(paths), err=json_)
-
-
-def _names(tasks: str) -> list[str]:
-    return list(dict.fromkeys(name.strip() for name in tasks.split(",") if name.strip()))
 
 
 def _print(made: Evaluation, file: Path) -> None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from results.paths import SweepPaths
 from results.records.record_log import write_logged
 from results.records.spec_file import is_damaged, read_spec
-from results.records.trial import TrialRecord, TrialState, read_trials, write_trial
+from results.records.trial import TrialState, read_trials, write_trial
 from results.storage.atomic import fsync_dir, write_atomic
 from results.sweep_folder.folder import sign_state, total_elapsed_s
 from results.sweep_folder.lock import acquire_lock
@@ -124,7 +124,9 @@ def amend_sweep(
             raise UserError(f"--retry-failed: no trial of {paths.name} can be tried again")
         _replace_spec(paths, old, loaded, rebuild_study=retry_failed)
         reopened = failed if retry_failed else []
-        _reopen(paths, reopened)
+        for record in reopened:  # they run again
+            update = {"state": TrialState.PENDING, "reason": "", "end_step": None}
+            write_trial(paths.trial(record.id), record.model_copy(update=update))
         budget = None if trials is None else loaded.spec.budget.trials
         moved = "" if move is None else str(move)
         return Amendment(
@@ -140,13 +142,6 @@ def _refuse_damage(paths: SweepPaths, accept_damage: bool) -> None:
         )
     if not accept_damage:
         verify_records(paths)
-
-
-def _reopen(paths: SweepPaths, records: Sequence[TrialRecord]) -> None:
-    """Let trials run again."""
-    for record in records:
-        update = {"state": TrialState.PENDING, "reason": "", "end_step": None}
-        write_trial(paths.trial(record.id), record.model_copy(update=update))
 
 
 def _move(paths: SweepPaths, move: Move) -> None:
