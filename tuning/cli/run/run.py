@@ -190,8 +190,7 @@ def resume(
     asked |= {"retry_failed": retry_failed, "accept_damage": accept_damage}
     asked |= {"storage": storage, "trust": trust or ask_for_trust}
     if detach:
-        change = partial(api.amend, sweep, **asked)
-        return run_detached(lambda: change()[0], address, insecure, accept_damage)
+        return run_detached(lambda: api.amend(sweep, **asked)[0], address, insecure, accept_damage)
     _run_session(partial(api.resume, sweep, **asked, address=address, insecure=insecure))
 
 
