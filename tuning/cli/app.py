@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import gc
+import inspect
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -20,6 +22,8 @@ from search_spaces.errors import UserError, suggest
 from tuning.cli.formatting import echo, shown
 from tuning.cli.output import guarded_output
 
+_PARAGRAPH_LINE = re.compile(r"(?<!\n)\n(?!\n|Example: | )")
+"""A line break inside a paragraph of a docstring, which the help would keep."""
 GROUPS = {
     "Run": {
         "run": "run.run",
@@ -139,9 +143,9 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(_options)
     for name in names:
         group, module = COMMANDS[name]
-        app.command(name, cls=_TuneCommand, rich_help_panel=group)(
-            getattr(import_module(module), name)
-        )
+        command = getattr(import_module(module), name)
+        text = _PARAGRAPH_LINE.sub(" ", inspect.getdoc(command) or "")
+        app.command(name, cls=_TuneCommand, rich_help_panel=group, help=text)(command)
     return app
 
 

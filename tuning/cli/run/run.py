@@ -167,7 +167,7 @@ def resume(
     """Continue a sweep from the newest checkpoints of its trials.
 
     A finished sweep continues with a larger budget. --set changes other keys of it permanently. A
-    mirrored sweep (checkpoint.mirror) continues anywhere: tune resume s3://bucket/prefix/llm
+    mirrored sweep (checkpoint.mirror) continues anywhere, by tune resume s3://bucket/prefix/llm.
     A pipeline continues in the stage that was interrupted, and runs those behind it.
 
     Example: tune resume llm --trials +20 --set 'space.beta2={uniform: [0.9, 0.999]}'
