@@ -17,13 +17,8 @@ _LOCK, _TRASH = "owner.lock", ".deleted"
 def rename_folder(root: Path, target: Path, places: Iterable[str] = ()) -> list[Path]:
     """Rename the folder of a sweep or pipeline, in one step.
 
-    Args:
-        root: the folder.
-        target: its new path.
-        places: paths by which its own files name it.
-
     Returns:
-        Those of `places` that led to it: each is now a link to it, if it is not the new path.
+        Those of `places`, by which its own files name it, that are now links to it.
 
     Raises:
         UserError: a driver runs it or a stage of it, or the new name is taken.
@@ -49,9 +44,7 @@ def rename_folder(root: Path, target: Path, places: Iterable[str] = ()) -> list[
 def delete_folder(root: Path, places: Iterable[str] = ()) -> None:
     """Delete the folder of a sweep or pipeline; a crash leaves all of it, or nothing that is one.
 
-    Args:
-        root: the folder.
-        places: paths by which its own files name it; links to it there are deleted too.
+    Links to it at `places` are deleted, too.
 
     Raises:
         UserError: a driver runs it or a stage of it, or files of it cannot be removed.

@@ -55,44 +55,32 @@ def init(
     Example: tune init digits
     """
     from search_spaces.errors import UserError
+    from search_spaces.examples import example_files, find_example
 
-    if sum(value is not None for value in (example, trainable, like)) > 1:
+    given = [value for value in (example, trainable, like) if value is not None]
+    if len(given) > 1:
         raise UserError("tune init takes one of EXAMPLE, --trainable and --like")
     if example is not None:
-        _write_example(example, output)
+        path = find_example(example)
+        first, *rest = example_files(path).items()
+        _write({output or Path(path.name): first[1], **{Path(name): text for name, text in rest}})
     elif trainable is not None:
-        _write_for_code(trainable, output)
+        from tuning.translation.training_code import trainable_text
+
+        name, text = trainable_text(trainable, output.parent if output else Path())
+        _write({output or Path(f"{name}.yaml"): text})
     elif like is not None:
-        _translate(like, output)
+        from tuning.translation.translate import sweep_text
+
+        text = sweep_text(like)
+        if output is None:
+            echo(text.rstrip("\n"))
+        else:
+            _write({output: text})
     elif output is not None:
         raise UserError("--output needs EXAMPLE, --trainable or --like")
     else:
         _list_examples()
-
-
-def _write_example(name: str, output: Path | None) -> None:
-    from search_spaces.examples import example_files, find_example
-
-    path = find_example(name)
-    first, *rest = example_files(path).items()
-    _write({output or Path(path.name): first[1], **{Path(name): text for name, text in rest}})
-
-
-def _write_for_code(trainable: str, output: Path | None) -> None:
-    from tuning.translation.training_code import trainable_text
-
-    name, text = trainable_text(trainable, output.parent if output else Path())
-    _write({output or Path(f"{name}.yaml"): text})
-
-
-def _translate(other: str, output: Path | None) -> None:
-    from tuning.translation.translate import sweep_text
-
-    text = sweep_text(other)
-    if output is None:
-        echo(text.rstrip("\n"))
-    else:
-        _write({output: text})
 
 
 def _list_examples() -> None:
