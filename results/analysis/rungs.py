@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
+import json
 import math
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from results.analysis.pareto import comparable, cost
 from results.analysis.selection import Trial
+from results.records.integrity import Integrity
 from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 
@@ -101,7 +104,7 @@ def rung_evidence(spec: SweepSpec, trials: Sequence[Trial]) -> RungEvidence | No
 
     Args:
         spec: of the sweep.
-        trials: all of them, with all of their reports.
+        trials: all of them, with all of their reports, or those of `rung_trials`.
 
     Returns:
         None for several objectives, without a rung, and for populations, which exchange weights.
@@ -125,6 +128,36 @@ def rung_evidence(spec: SweepSpec, trials: Sequence[Trial]) -> RungEvidence | No
         winner=winner,
         places=tuple(at[winner] for at in places if winner in at),
     )
+
+
+def rung_trials(spec: SweepSpec, found: Integrity) -> list[Trial]:
+    """All trials, each with its reports at the rungs and at the end: the others are not parsed."""
+    trials: list[Trial] = []
+    for _, (record, chain) in sorted(found.read.items()):
+        is_plain = len(record.attempts) == 1 and chain.last_step == record.end_step
+        lines = _rung_lines(chain.lines, spec) if is_plain and chain.lines else None
+        decisive = replace(chain, lines=lines) if lines else chain
+        trials.append((record, decisive.reports(record.end_step)))
+    return trials
+
+
+def _rung_lines(lines: Sequence[bytes], spec: SweepSpec) -> list[bytes] | None:
+    """The first line from each rung on, and the last; None unless the clock ascends in all lines,
+    and all have the metric."""
+    metric, clock = (
+        f"{json.dumps(name)}:".encode() for name in (spec.metric, spec.scheduler.time_attr)
+    )
+    times = []
+    for line in lines:
+        start = line.rfind(clock, 0, line.rfind(b'"attempt":')) + len(clock)
+        value = line[start : line.find(b",", start)].rstrip(b"}")
+        if metric not in line or start < len(clock) or not value.isdigit():
+            return None
+        times.append(int(value))
+    if any(a >= b for a, b in itertools.pairwise(times)):
+        return None
+    wanted = {bisect_left(times, step) for step in spec.scheduler.rung_steps}
+    return [lines[i] for i in sorted(wanted | {len(lines) - 1}) if i < len(lines)]
 
 
 def _costs(spec: SweepSpec, reports: Sequence[Report]) -> dict[int, float]:

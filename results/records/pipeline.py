@@ -81,6 +81,10 @@ def outer_storage(paths: SweepPaths) -> Storage:
 
 
 def pipelines_in(storage: Storage) -> Iterator[PipelinePaths]:
-    """Every pipeline in a storage, by name."""
+    """Every pipeline in a storage, by name; not the links that earlier names of theirs are."""
     folders = sorted(storage.root.iterdir()) if storage.root.is_dir() else []
-    yield from (found for folder in folders if (found := PipelinePaths(folder)).is_pipeline)
+    own = storage.root.resolve()
+    for found in map(PipelinePaths, folders):
+        is_earlier_name = found.root.is_symlink() and found.root.resolve().parent == own
+        if found.is_pipeline and not is_earlier_name:
+            yield found

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import errno
 import gc
+import inspect
 import logging
 import os
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from importlib import import_module
@@ -20,6 +22,8 @@ from search_spaces.errors import UserError, suggest
 from tuning.cli.formatting import echo, shown
 from tuning.cli.output import guarded_output
 
+_PARAGRAPH_LINE = re.compile(r"(?<!\n)\n(?!\n|Example: | )")
+"""A line break inside a paragraph of a docstring, which the help would keep."""
 GROUPS = {
     "Run": {
         "run": "run.run",
@@ -115,12 +119,12 @@ def _without_flag_types(params: list[Any]) -> list[Any]:
     return params
 
 
-class _Command(TyperCommand):
+class _TuneCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))
 
 
-class _Group(TyperGroup):
+class _TuneGroup(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_flag_types(super().get_params(ctx))
 
@@ -129,7 +133,7 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     """The application with some of the commands: to build all takes a fifth of a second."""
     app = typer.Typer(
         name="tune",
-        cls=_Group,
+        cls=_TuneGroup,
         help="Hyperparameter sweeps over multi-GPU training: search, resume, compare, average, "
         "export.",
         epilog="Start with: tune init digits",
@@ -139,7 +143,9 @@ def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
     app.callback()(_options)
     for name in names:
         group, module = COMMANDS[name]
-        app.command(name, cls=_Command, rich_help_panel=group)(getattr(import_module(module), name))
+        command = getattr(import_module(module), name)
+        text = _PARAGRAPH_LINE.sub(" ", inspect.getdoc(command) or "")
+        app.command(name, cls=_TuneCommand, rich_help_panel=group, help=text)(command)
     return app
 
 

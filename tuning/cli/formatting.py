@@ -12,6 +12,7 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.text import Text
 
     from search_spaces.pipeline.stages import WholeBudget
     from search_spaces.spec.budget import BudgetSpec
@@ -130,7 +131,8 @@ def make_console() -> Console:
     return console
 
 
-def print_lines(console: Console, *lines: str) -> None:
-    """Print lines that the terminal wraps, so that paths and commands can be copied."""
+def print_lines(console: Console, *lines: str | Text) -> None:
+    """Print lines, wrapped between words; the terminal wraps paths and commands, to be copied."""
     for line in lines:
-        console.print(line, soft_wrap=True)
+        is_copied = not console.is_terminal or any(mark in str(line) for mark in ("/", "tune "))
+        console.print(line, soft_wrap=is_copied)

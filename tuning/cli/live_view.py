@@ -12,7 +12,7 @@ from rich.text import Text
 
 from results.records.trial import Report, TrialRecord, TrialState
 from results.tracking import Ending
-from tuning.cli.formatting import duration, setting
+from tuning.cli.formatting import duration, print_lines, setting
 from tuning.cli.progress import SweepProgress
 from tuning.cli.table import Table as TextTable
 from tuning.cli.trials_table import trials_table
@@ -36,14 +36,13 @@ class View(SweepEvents):
 
     def session_started(self, start: SessionStart) -> None:
         """Print the introduction, and start from the records of earlier sessions."""
-        for line in start.introduction:
-            self.console.print(line, soft_wrap=True)
+        print_lines(self.console, *start.introduction)
         self._progress = SweepProgress(start)
 
     def message(self, text: str) -> None:
         """Print a line; during the session, show it in the view."""
         if self._progress is None:
-            self.console.print(text, soft_wrap=True)
+            print_lines(self.console, text)
         else:
             self.show_message(text)
 

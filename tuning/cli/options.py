@@ -62,6 +62,21 @@ Sweep = Annotated[
         autocompletion=sweep_names,
     ),
 ]
+ModelArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="SWEEP",
+        help="A sweep or pipeline by its name in the storage, or its folder; or the folder of an "
+        "export (hf).",
+        autocompletion=sweep_names,
+    ),
+]
+Chat = Annotated[
+    bool, typer.Option("--chat", help="Ask in the form of the tokenizer's chat template.")
+]
+Name = Annotated[
+    str | None, typer.Option(metavar="N", help="Name of the sweep; default: the file's.")
+]
 Set = Annotated[
     list[str],
     typer.Option(

@@ -20,7 +20,7 @@ from results.records.trial import TrialRecord, TrialState, read_trials_with_repo
 from results.sweep_folder.folder import sweep_argument
 from search_spaces.errors import UserError, first_few
 from search_spaces.spec.sweep import SweepSpec
-from tuning.cli.formatting import duration, number, setting
+from tuning.cli.formatting import duration, number, print_lines, setting
 from tuning.cli.table import Table
 from tuning.cli.trials_table import trials_table
 
@@ -69,8 +69,7 @@ def print_summary(run: SweepController, console: Console) -> None:
         console.print(leaderboard_table(spec, board[:10], best))
     if len(board) > 10:
         console.print(f"… {len(board) - 10} more: tune show {sweep_argument(paths)}", style="dim")
-    for line in [*_outcome(run, board), *_next_steps(run, board)]:
-        console.print(line, soft_wrap=True)
+    print_lines(console, *_outcome(run, board), *_next_steps(run, board))
 
 
 def winner(
@@ -132,7 +131,7 @@ def rung_lines(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> I
     """Whether early values can be trusted; nothing without rungs or complete trials.
 
     Args:
-        trials: with all of their reports.
+        trials: see `rung_evidence`.
     """
     if (evidence := rung_evidence(spec, trials)) and evidence.complete:
         yield evidence.advice(sweep_argument(paths))

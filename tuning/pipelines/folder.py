@@ -22,11 +22,12 @@ _KEY = "pipeline"
 
 
 def find_pipeline(name: str, storage: str | None) -> PipelinePaths | None:
-    """The pipeline of a name or a folder, if there is one."""
+    """The pipeline of a name, also an earlier one, or of a folder, if there is one."""
     as_path = PipelinePaths(Path(name).resolve())
     if as_path.is_pipeline:
         return as_path
-    found = PipelinePaths(resolve_storage(storage).root / name)
+    root = resolve_storage(storage).root / name
+    found = PipelinePaths(root.resolve() if root.is_symlink() else root)
     return found if Path(name).name == name and found.is_pipeline else None
 
 

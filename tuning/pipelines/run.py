@@ -138,6 +138,12 @@ def _checked(file: str | Path, options: PipelineOptions) -> tuple[LoadedPipeline
         raise UserError(f"--name: must be a plain name, got '{name}'")
     if SweepPaths(paths.root).is_sweep:
         raise UserError(f"{paths.root} is a sweep; choose another name (--name)")
+    if paths.root.is_symlink():
+        real = paths.root.resolve()
+        raise UserError(
+            f"{paths.root}: an earlier name of {real}, whose stages need it; choose another name "
+            f"(--name), or go on with that pipeline: --name {real.name}"
+        )
     check_storage(paths.root.parent)
     paths.root.mkdir(parents=True, exist_ok=True)
     return pipeline, paths

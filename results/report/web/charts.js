@@ -124,7 +124,9 @@ function parallelFigure(element) {
     }
     const log = isLog(name), all = valued().map(row => row.params[name]).filter(v => v !== undefined);
     const at = v => v === undefined ? null : log ? Math.log10(v) : v, range = [at(Math.min(...all)), at(Math.max(...all))];
-    return {label: escaped(name), values: rows.map(row => at(row.params[name])), range, ...(log ? decades(range) : {})};
+    const few = !log && all.every(Number.isInteger) && range[1] - range[0] <= 10;
+    const ticks = log ? decades(range) : few ? {tickvals: Array.from({length: range[1] - range[0] + 1}, (_, i) => range[0] + i)} : {};
+    return {label: escaped(name), values: rows.map(row => at(row.params[name])), range, ...ticks};
   });
   for (const [name] of [...sweep.head.objectives.filter(([name]) => name !== view.metric), [view.metric]])
     dimensions.push({label: escaped(name), values: rows.map(row => clipped(row.values[name]))});

@@ -319,6 +319,10 @@ def test_layout_is_simulated_without_its_ranks(tune: Tune) -> None:
     assert "sends dp_shard" in lines[2]
     assert [line.partition(" nodes")[0] for line in lines[3:]] == ["1", "2", "4", "8"]
     assert all(line.endswith(("90%", "85%", "75%")) for line in lines[4:])
+    facts = json.loads(tune("plan", file, "--simulate", "--workers", "16", "--json").out)
+    assert facts["ranks"] == 16
+    assert facts["stages"][0]["traffic"]["dp_shard"]["bytes"] > 0
+    assert [one["target"] for one in facts["nodes"]] == [None, 0.90, 0.85, 0.75]
 
 
 def test_layout_that_does_not_fit_is_not_simulated(tune: Tune) -> None:

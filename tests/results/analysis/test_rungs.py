@@ -2,8 +2,9 @@
 
 import pytest
 
-from results.analysis.rungs import RungEvidence, rung_evidence
+from results.analysis.rungs import RungEvidence, rung_evidence, rung_trials
 from results.paths import SweepPaths
+from results.records.integrity import check_records
 from results.records.trial import TrialState, read_trials_with_reports
 from search_spaces.spec.sweep import SweepSpec
 from tests.results.written import add_trial
@@ -21,7 +22,9 @@ SPEC = {
 
 def evidence(sweep: SweepPaths, **settings: object) -> RungEvidence | None:
     spec = SweepSpec.model_validate({**SPEC, **settings})
-    return rung_evidence(spec, list(read_trials_with_reports(sweep)))
+    found = rung_evidence(spec, list(read_trials_with_reports(sweep)))
+    assert rung_evidence(spec, rung_trials(spec, check_records(sweep, keep=True))) == found
+    return found
 
 
 def told(sweep: SweepPaths) -> str:
@@ -39,6 +42,7 @@ def test_a_winner_that_a_rung_would_stop(sweep: SweepPaths) -> None:
     stopped(sweep, range(4), {1: 0.5})
     add_trial(sweep, 4, {1: 0.9, 3: 0.3, 9: 0.1}, TrialState.COMPLETED)
     add_trial(sweep, 5, {1: 0.4, 3: 0.35, 9: 0.2}, TrialState.COMPLETED)
+    add_trial(sweep, 8, {}, TrialState.RUNNING)
     stopped(sweep, range(6, 8), {1: 0.5, 3: 0.4})
     text = told(sweep)
     assert "mislead" in text

@@ -9,14 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from results.models.stages import read_stages
+from results.models.stages import original_of, read_stages
+from results.paths import Storage
+from results.records.pipeline import pipelines_in
 from results.records.trial import read_trials
 from search_spaces.errors import UserError
 from tests.tuning.pipelines import small
 from tests.tuning.pipelines.small import UNTRACKED, drive
+from tuning.cli.run.folders import delete, mv
 from tuning.controller.backup import back_up, restore_backup
 from tuning.pipelines.folder import find_pipeline
-from tuning.pipelines.run import resume_pipeline
+from tuning.pipelines.run import resume_pipeline, run_pipeline
 from tuning.pipelines.selection import StageSelection
 
 WITHOUT_FILTER = UNTRACKED.replace('keep_if: "keep.py:keep"', "seed: 1")
@@ -39,6 +42,29 @@ def test_an_unfinished_pipeline_that_was_moved_says_what_to_do_and_goes_on(tmp_p
     subprocess.run(["sh", "-c", command[0]], check=True)
     resume_pipeline(moved, selection=selection, run_session=drive)
     assert read_stages(moved).stages["scores"].done
+
+
+def test_pipeline_that_was_renamed_between_two_stages_goes_on(tmp_path: Path) -> None:
+    file = small.write(tmp_path / "here", WITHOUT_FILTER)
+    paths = small.run(file, StageSelection(until="pretrain"))
+    storage, new = str(paths.root.parent), paths.root.with_name("new")
+    mv(str(paths.root), "new", storage)
+    renamed = find_pipeline("small", storage)
+    assert renamed is not None
+    assert renamed.root == new, "the earlier name leads to it"
+    assert [one.name for one in pipelines_in(Storage(new.parent))] == ["new"]
+    with pytest.raises(UserError, match="--name new"):
+        run_pipeline(file, storage=storage)
+    resume_pipeline(renamed, selection=StageSelection(until="later"), run_session=drive)
+    assert read_stages(renamed).stages["later"].done
+    assert original_of(renamed) is None
+    mv("new", "small", storage)
+    assert [(one.name, one.root.is_symlink()) for one in pipelines_in(Storage(new.parent))] == [
+        ("small", False)
+    ]
+    assert new.is_symlink(), "a stage ran there"
+    delete("small", yes=True, storage=storage)
+    assert not {"small", "new"} & {one.name for one in new.parent.iterdir()}
 
 
 def test_pipeline_is_lost_restored_and_continued(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ import typer
 
 from search_spaces.errors import DamagedRecordsError
 from tuning.cli.damage import print_damage
-from tuning.cli.formatting import echo
+from tuning.cli.formatting import echo, size
 from tuning.cli.options import StorageDir, Sweep, Trust, trusted_sweep
 
 
@@ -39,7 +39,6 @@ def backup(
     Example: tune backup llm s3://bucket/backups
     """
     from results.records.integrity import check_records
-    from tuning.cli.formatting import size
     from tuning.controller.backup import back_up
     from tuning.pipelines.folder import find_pipeline
 

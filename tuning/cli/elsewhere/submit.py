@@ -14,7 +14,7 @@ import typer
 from search_spaces.errors import UserError, suggest
 from tuning.cli.formatting import echo, make_console
 from tuning.cli.json_output import print_json
-from tuning.cli.options import File, Json, Set, StorageDir, Sweep
+from tuning.cli.options import File, Json, Name, Set, StorageDir, Sweep
 
 if TYPE_CHECKING:
     from results.paths import Storage, SweepPaths
@@ -42,9 +42,7 @@ def submit(
         ),
     ] = None,
     set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
-    name: Annotated[
-        str | None, typer.Option(metavar="N", help="Name of the sweep; default: the file's.")
-    ] = None,
+    name: Name = None,
     storage: StorageDir = None,
 ) -> None:
     """Queue a file's sweep in Slurm, Kubernetes or a Ray cluster.
@@ -72,10 +70,9 @@ def submit(
         if not begun:
             discard_empty_sweep(paths)
         raise
-    echo(f"{to} job {job_id} {'continues' if begun else 'begins'} {given.kind} {paths.name}")
-    for remark in remarks:
-        echo(remark)
-    echo(f"watch with: tune queue; end with: tune cancel {sweep_argument(paths)}")
+    began = f"{to} job {job_id} {'continues' if begun else 'begins'} {given.kind} {paths.name}"
+    end = f"watch with: tune queue; end with: tune cancel {sweep_argument(paths)}"
+    echo("\n".join([began, *remarks, end]))
 
 
 def _load(file: Path, overrides: Sequence[str], name: str | None) -> _Sweep | _Pipeline:

@@ -66,13 +66,14 @@ def silent_since(paths: SweepPaths, records: Iterable[TrialRecord]) -> float | N
 def sweep_facts(found: Integrity, spec: SweepSpec, state: str) -> dict[str, Any]:
     """A sweep and a line for each of its trials; `state` is that of `sweep_state`."""
     from results.analysis.cost import total_cost
-    from results.analysis.rungs import rung_evidence
+    from results.analysis.rungs import rung_evidence, rung_trials
     from results.sweep_folder.folder import read_state
     from results.sweep_folder.lock import current_driver
     from tuning.cli.summary import leaders, winner
 
     paths, board = found.readable, Board.read(found, spec)
-    chosen, evidence = winner(paths, spec, board.trials), rung_evidence(spec, list(found.trials()))
+    chosen = winner(paths, spec, board.trials)
+    evidence = rung_evidence(spec, rung_trials(spec, found))
     return {
         "sweep": paths.name,
         "folder": paths.root,

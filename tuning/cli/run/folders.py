@@ -44,7 +44,7 @@ def delete(
         typer.confirm(f"Delete {_described(found)}?", abort=True, err=True)
     if mlflow:
         echo(f"deleted {_delete_runs(found, trust)} runs in MLflow")
-    delete_folder(found.root)
+    delete_folder(found.root, _places(found))
     echo(f"deleted {found.root}")
 
 
@@ -53,22 +53,29 @@ def mv(
     new: Annotated[str, typer.Argument(metavar="NEW", help="The new name.")],
     storage: StorageDir = None,
 ) -> None:
-    """Rename a sweep; its runs in MLflow stay its own.
+    """Rename a sweep or pipeline; its runs in MLflow stay its own.
 
     One that runs is refused. To another storage a sweep moves with its folder.
 
     Example: tune mv llm llm-small
     """
-    from results.paths import SweepPaths
     from results.sweep_folder.relocation import rename_folder
     from tuning.controller.sweep_dir.create import validate_name
 
     found = _whole(sweep, storage)
-    if not isinstance(found, SweepPaths):
-        raise UserError(f"{sweep}: a pipeline keeps its name, by which MLflow knows its stages")
     target = found.root.with_name(validate_name(new, "NEW"))
-    rename_folder(found.root, target)
-    echo(f"{sweep} is now {new}: {target}")
+    links = rename_folder(found.root, target, _places(found))
+    echo(f"{found.name} is now {new}: {target}")
+    for link in links:
+        echo(f"{link} stays, as a link: stages that ran there name files by it")
+
+
+def _places(found: SweepPaths | PipelinePaths) -> tuple[str, ...]:
+    """Paths by which its own files name it: those of a pipeline's stages do."""
+    from results.models.stages import read_stages
+    from results.paths import SweepPaths
+
+    return () if isinstance(found, SweepPaths) else read_stages(found).places
 
 
 def _whole(sweep: str, storage: str | None) -> SweepPaths | PipelinePaths:

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search_spaces.errors import UserError
 from tuning.cli.formatting import duration, limits, make_console, print_lines, size
 from tuning.cli.json_output import print_json
 from tuning.cli.options import Address, File, Insecure, Json, Set, StorageDir
@@ -55,10 +54,7 @@ def plan(
     if simulate or workers is not None:
         from tuning.cli.run.simulation import simulate_file
 
-        if json_:
-            raise UserError("--json: does not go with --simulate; leave one out")
-        simulate_file(file, set_, workers, asked=simulate)
-        return
+        return simulate_file(file, set_, workers, asked=simulate, as_json=json_)
     check_cluster_auth(address, insecure)
     if is_pipeline_file(file):
         plan_pipeline(file, set_, storage, address, as_json=json_)

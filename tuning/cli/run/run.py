@@ -18,6 +18,7 @@ from tuning.cli.options import (
     File,
     Insecure,
     MetricsPort,
+    Name,
     Set,
     StorageDir,
     Sweep,
@@ -30,14 +31,13 @@ from tuning.cli.run.pipeline import Begin, Stages, Until, run_stages
 if TYPE_CHECKING:
     from results.records.pipeline import PipelinePaths
     from tuning.controller.sweep import SweepController
+    from tuning.pipelines.selection import StageSelection
 
 
 def run(
     file: File,
     set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
-    name: Annotated[
-        str | None, typer.Option(metavar="N", help="Name of the sweep; default: the file's.")
-    ] = None,
+    name: Name = None,
     storage: StorageDir = None,
     address: Address = None,
     insecure: Insecure = False,
@@ -62,33 +62,46 @@ def run(
     from tuning import api
     from tuning.cli.run.detach import run_detached
 
+    where: dict[str, Any] = {"address": address, "insecure": insecure}
     if is_pipeline_file(file):
         from tuning.pipelines.run import create_pipeline, run_pipeline
         from tuning.pipelines.selection import StageSelection
 
         set_ = with_metrics_port(set_, metrics_port)
-        asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
-        selection = StageSelection.parse(stages, begin, until)
         if or_resume:
             _wait_for_its_driver(_pipeline_folder(file, set_, name, storage))
-        if detach:
-            made = partial(create_pipeline, file, **asked)
-            return run_detached(made, address, insecure, options=selection.arguments)
-        begun = partial(run_pipeline, file, **asked, address=address, insecure=insecure)
-        return run_stages(begun, run_and_summarize, selection)
+        asked: dict[str, Any] = {"overrides": set_, "name": name, "storage": storage}
+        selection = StageSelection.parse(stages, begin, until)
+        start, prepare = (partial(f, file, **asked) for f in (run_pipeline, create_pipeline))
+        return _drive_pipeline(start, prepare, [], selection, where, detach=detach)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     if or_resume:
         name, found = _begun(file, set_, name, storage)
         if found is not None:
             _wait_for_its_driver(found)
-            given: dict[str, Any] = {"address": address, "insecure": insecure, "detach": detach}
-            return resume(found, storage=storage, metrics_port=metrics_port, **given)
+            return resume(found, storage=storage, metrics_port=metrics_port, detach=detach, **where)
     set_ = with_metrics_port(set_, metrics_port)
     if detach:
         create = partial(api.create, file, overrides=set_, name=name, storage=storage)
-        return run_detached(partial(create, address=address), address, insecure)
-    start = partial(api.run, file, overrides=set_, name=name, storage=storage)
-    _run_session(partial(start, address=address, insecure=insecure))
+        return run_detached(partial(create, address=address), **where)
+    _run_session(partial(api.run, file, overrides=set_, name=name, storage=storage, **where))
+
+
+def _drive_pipeline(
+    start: Callable[..., PipelinePaths],
+    prepare: Callable[[], PipelinePaths],
+    more: Sequence[str],
+    selection: StageSelection,
+    where: Mapping[str, Any],
+    *,
+    detach: bool,
+) -> None:
+    """Run stages, or prepare their folder for a process in the background, which gets `more`."""
+    from tuning.cli.run.detach import run_detached
+
+    if detach:
+        return run_detached(prepare, **where, options=[*selection.arguments, *more])
+    return run_stages(partial(start, **where), run_and_summarize, selection)
 
 
 def _pipeline_folder(
@@ -131,12 +144,10 @@ def _begun(
 def resume(
     sweep: Sweep,
     trials: Annotated[
-        str | None,
-        typer.Option(metavar="N", help="Total number of trials, or +20 for 20 more."),
+        str | None, typer.Option(metavar="N", help="Total number of trials, or +20 for 20 more.")
     ] = None,
     time: Annotated[
-        str | None,
-        typer.Option(metavar="T", help="Total time, or +2h for two hours more."),
+        str | None, typer.Option(metavar="T", help="Total time, or +2h for two hours more.")
     ] = None,
     set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
     trust: Trust = False,
@@ -156,7 +167,7 @@ def resume(
     """Continue a sweep from the newest checkpoints of its trials.
 
     A finished sweep continues with a larger budget. --set changes other keys of it permanently. A
-    mirrored sweep (checkpoint.mirror) continues anywhere: tune resume s3://bucket/prefix/llm
+    mirrored sweep (checkpoint.mirror) continues anywhere, by tune resume s3://bucket/prefix/llm.
     A pipeline continues in the stage that was interrupted, and runs those behind it.
 
     Example: tune resume llm --trials +20 --set 'space.beta2={uniform: [0.9, 0.999]}'
@@ -167,31 +178,32 @@ def resume(
     from tuning.pipelines.selection import StageSelection
 
     if (pipeline := find_pipeline(sweep, storage)) is not None:
-        from tuning.pipelines.run import resume_pipeline
-
         given: dict[str, object] = {"--trials": trials, "--time": time, "--set": set_}
         _refuse("a pipeline", {**given, "--retry-failed": retry_failed})
         selection = StageSelection.parse(stages, begin, until)
-        if detach:
-            found = partial(_own, pipeline, trust)
-            port = [] if metrics_port is None else [f"--metrics-port={metrics_port}"]
-            more = [*selection.arguments, *["--trust"] * trust, *port]
-            return run_detached(found, address, insecure, options=more)
-        changed = with_metrics_port([], metrics_port)
-        asks = trust or ask_for_trust
-        begun = partial(resume_pipeline, pipeline, overrides=changed, trust=asks)
-        begun = partial(begun, address=address, insecure=insecure)
-        return run_stages(begun, run_and_summarize, selection)
+        where: dict[str, Any] = {"address": address, "insecure": insecure}
+        continuation = _continuation(pipeline, trust, metrics_port)
+        return _drive_pipeline(*continuation, selection, where, detach=detach)
     _refuse("a sweep", {"--stages": stages, "--begin": begin, "--until": until})
     set_ = with_metrics_port(set_, metrics_port)
     asked: dict[str, Any] = {"trials": trials, "time": time, "overrides": set_}
     asked |= {"retry_failed": retry_failed, "accept_damage": accept_damage}
     asked |= {"storage": storage, "trust": trust or ask_for_trust}
     if detach:
-        change = partial(api.amend, sweep, **asked)
-        return run_detached(lambda: change()[0], address, insecure, accept_damage)
-    start = partial(api.resume, sweep, **asked)
-    _run_session(partial(start, address=address, insecure=insecure))
+        return run_detached(lambda: api.amend(sweep, **asked)[0], address, insecure, accept_damage)
+    _run_session(partial(api.resume, sweep, **asked, address=address, insecure=insecure))
+
+
+def _continuation(
+    pipeline: PipelinePaths, trust: bool, metrics_port: int | None
+) -> tuple[Callable[..., PipelinePaths], Callable[[], PipelinePaths], list[str]]:
+    """What `_drive_pipeline` takes to resume a pipeline."""
+    from tuning.pipelines.run import resume_pipeline
+
+    changed = with_metrics_port([], metrics_port)
+    start = partial(resume_pipeline, pipeline, trust=trust or ask_for_trust, overrides=changed)
+    more = [] if metrics_port is None else [f"--metrics-port={metrics_port}"]
+    return start, partial(_own, pipeline, trust), [*["--trust"] * trust, *more]
 
 
 def _own(pipeline: PipelinePaths, trust: bool) -> PipelinePaths:

@@ -63,9 +63,8 @@ def trial(
         set_ = [*set_, f"resources.workers={workers}"]
     loaded = load_sweep(file, set_)
     params = preflight(loaded, files=True)[0]
-    if not in_group:
-        for line in data_notes(loaded):
-            echo(line, err=True)
+    for line in () if in_group else data_notes(loaded):
+        echo(line, err=True)
     with tempfile.TemporaryDirectory() as temporary:
         shared = (folder or Path(temporary)).resolve()
         if workers is None or workers == 1:

@@ -21,26 +21,18 @@ def monitor(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", file_okay=False, help="Folder for the files.")
     ],
-    temperature: Annotated[
-        float, _option("C", "HighGPUTemperature: above so many degrees Celsius")
-    ] = 85,
+    temperature: Annotated[float, _option("C", "HighGPUTemperature: above so many °C.")] = 85,
     temperature_for: Annotated[str, _option("T", "… for so long.")] = "5m",
-    utilization: Annotated[
-        float, _option("PERCENT", "LowGPUUtilization: below so many percent")
-    ] = 50,
+    utilization: Annotated[float, _option("PERCENT", "LowGPUUtilization: below so many.")] = 50,
     utilization_for: Annotated[str, _option("T", "… for so long.")] = "10m",
     stalled: Annotated[str, _option("T", "TrainingStalled: no report for so long.")] = "5m",
     down: Annotated[str, _option("T", "DriverDown: no answer for so long.")] = "1m",
     failures: Annotated[int, _option("N", "AllTrialsFailing: so many within 15 minutes.")] = 3,
-    budget: Annotated[
-        float, _option("PERCENT", "BudgetNearlySpent: more than so many percent.")
-    ] = 90,
+    budget: Annotated[float, _option("PERCENT", "BudgetNearlySpent: more than so many.")] = 90,
     disk: Annotated[float, _option("PERCENT", "DiskFilling: less than so many percent free.")] = 10,
     checkpoint: Annotated[str, _option("T", "CheckpointAge: none for so long.")] = "1h",
     interval: Annotated[str, _option("T", "Time between two scrapes of Prometheus.")] = "15s",
-    group_wait: Annotated[
-        str, _option("T", "Time for which Alertmanager collects alerts.")
-    ] = "30s",
+    group_wait: Annotated[str, _option("T", "How long Alertmanager collects alerts.")] = "30s",
     webhook: Annotated[
         str, _option("URL", "Where Alertmanager sends alerts.")
     ] = "http://127.0.0.1:8080/alerts",
@@ -61,13 +53,8 @@ def monitor(
     from tuning.deploy.monitoring import rendered
 
     targets = Storage(resolve_storage(storage).root.resolve()).targets
-    times = {
-        "temperature_for": temperature_for,
-        "utilization_for": utilization_for,
-        "down_for": down,
-        "interval": interval,
-        "group_wait": group_wait,
-    }
+    times = {"temperature_for": temperature_for, "utilization_for": utilization_for}
+    times |= {"down_for": down, "interval": interval, "group_wait": group_wait}
     values: dict[str, object] = {
         **{name: f"{_seconds(name, text):g}s" for name, text in times.items()},
         **{"stalled": str(_seconds("stalled", stalled)), "failures": failures, "disk": disk},

@@ -12,7 +12,7 @@ import typer
 from tuning.cli.damage import AcceptDamage
 from tuning.cli.formatting import echo, make_console, number
 from tuning.cli.json_output import print_json
-from tuning.cli.options import Json, Soup, StorageDir, Trial, Trust, sweep_names
+from tuning.cli.options import Chat, Json, ModelArgument, Soup, StorageDir, Trial, Trust
 from tuning.cli.use.model import ModelOptions, track
 
 if TYPE_CHECKING:
@@ -20,14 +20,7 @@ if TYPE_CHECKING:
 
 
 def evaluate(
-    sweep: Annotated[
-        str,
-        typer.Argument(
-            help="A sweep or pipeline by its name in the storage, or its folder; or the folder of "
-            "one of its exports (hf).",
-            autocompletion=sweep_names,
-        ),
-    ],
+    sweep: ModelArgument,
     tasks: Annotated[
         str,
         typer.Option(
@@ -39,12 +32,9 @@ def evaluate(
         int | None, typer.Option(min=1, help="Largest number of examples of a task.")
     ] = None,
     few_shot: Annotated[
-        int | None,
-        typer.Option(min=0, help="Examples in each prompt; default: what the task says."),
+        int | None, typer.Option(min=0, help="Examples in each prompt; default: the task's.")
     ] = None,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="Ask in the form of the tokenizer's chat template.")
-    ] = False,
+    chat: Chat = False,
     batch_size: Annotated[int, typer.Option(min=1, help="Prompts that are evaluated at once.")] = 8,
     trial: Trial = None,
     soup: Soup = None,
@@ -60,9 +50,10 @@ def evaluate(
 
     Example: tune evaluate llm --tasks arc_easy,hellaswag --limit 200
     """
+    from results.records.spec_file import read_spec
+
     if not sys.stderr.isatty():
         os.environ.setdefault("TQDM_DISABLE", "1")  # the harness has no switch for its bars
-    from results.records.spec_file import read_spec
     from tuning.evaluation.benchmark_tasks import TaskOptions, evaluate_export, evaluate_selected
 
     names = list(dict.fromkeys(name.strip() for name in tasks.split(",") if name.strip()))
@@ -73,8 +64,7 @@ def evaluate(
         made, file = evaluate_export(folder, paths, model, asked)
     else:
         picked = options.select(sweep, "evaluate")
-        paths = picked.paths
-        made, file = evaluate_selected(picked, asked)
+        paths, (made, file) = picked.paths, evaluate_selected(picked, asked)
     if json_:
         print_json({"sweep": paths.name, **made.model_dump(), "file": file})
     else:

@@ -54,15 +54,12 @@ def export(
 ) -> None:
     """Export a model to transformers, ONNX, llama.cpp or MLflow.
 
-    Formats: transformers, ONNX, torch.export, llama.cpp, or MLflow's registry.
-
     Example: tune export llm --to hf,onnx
     """
     from tuning.evaluation.export_model import check_formats
 
     formats, classic = check_formats(to, quant), layout == "classic"
-    options = ModelOptions(trial, soup, trust, accept_damage, storage)
-    picked = options.select(sweep, "export")
+    picked = ModelOptions(trial, soup, trust, accept_damage, storage).select(sweep, "export")
     if classic and (len(formats) > 1 or "mlflow" in formats):
         raise UserError(f"--layout classic: final/ holds one format that is a folder, not {to}")
     for name in formats:

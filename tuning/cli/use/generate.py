@@ -12,7 +12,7 @@ import typer
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage
 from tuning.cli.formatting import echo
-from tuning.cli.options import Soup, StorageDir, Trial, Trust, sweep_names
+from tuning.cli.options import Chat, ModelArgument, Soup, StorageDir, Trial, Trust
 from tuning.cli.use.model import ModelOptions
 
 if TYPE_CHECKING:
@@ -20,23 +20,14 @@ if TYPE_CHECKING:
 
 
 def generate(
-    sweep: Annotated[
-        str,
-        typer.Argument(
-            help="A sweep or pipeline by its name in the storage, or its folder; or the folder of "
-            "an export (hf).",
-            autocompletion=sweep_names,
-        ),
-    ],
+    sweep: ModelArgument,
     prompt: Annotated[
         str | None, typer.Option(help="Beginning of the text; with --chat, a question.")
     ] = None,
     prompts: Annotated[
         Path | None, typer.Option(help="File with a prompt per line; prints JSON lines.")
     ] = None,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="Ask in the form of the tokenizer's chat template.")
-    ] = False,
+    chat: Chat = False,
     max_new_tokens: Annotated[
         int, typer.Option(min=1, help="Largest number of tokens to add.")
     ] = 64,
@@ -49,9 +40,7 @@ def generate(
     top_p: Annotated[
         float,
         typer.Option(
-            min=0,
-            max=1,
-            help="Nucleus sampling: among the likeliest tokens of this probability.",
+            min=0, max=1, help="Nucleus sampling: among the likeliest tokens of this probability."
         ),
     ] = 1.0,
     seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,

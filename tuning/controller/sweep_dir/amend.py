@@ -111,13 +111,7 @@ def amend_sweep(
     if not (trials or time or overrides or retry_failed or move):
         return None
     with acquire_lock(paths.lock):
-        if is_damaged(paths):
-            raise UserError(
-                f"{paths.spec}: damaged, or edited; repair it first, without a change: "
-                f"tune resume {paths.name}"
-            )
-        if not accept_damage:
-            verify_records(paths)
+        _refuse_damage(paths, accept_damage)
         if move is not None:
             _move(paths, move)
         old = read_spec(paths)
@@ -138,6 +132,16 @@ def amend_sweep(
         return Amendment(
             texts, excluded, len(records), budget, tuple(r.id for r in reopened), moved
         )
+
+
+def _refuse_damage(paths: SweepPaths, accept_damage: bool) -> None:
+    if is_damaged(paths):
+        raise UserError(
+            f"{paths.spec}: damaged, or edited; repair it first, without a change: "
+            f"tune resume {paths.name}"
+        )
+    if not accept_damage:
+        verify_records(paths)
 
 
 def _move(paths: SweepPaths, move: Move) -> None:
