@@ -1,0 +1,1 @@
+"""What trials of several sizes say of a larger one."""
