@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +16,24 @@ _REPLICATES = 1000
 
 
 @dataclass(frozen=True)
+class Interval:
+    """An estimate with the bounds of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, value: float, replicates: Array) -> Interval:
+        """That of an estimate and its bootstrap replicates."""
+        low, high = np.quantile(replicates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return cls(float(value), float(min(low, value)), float(max(high, value)))
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+@dataclass(frozen=True, eq=False)
 class SizeTrials:
     """The complete trials of one size.
 
@@ -33,12 +50,29 @@ class SizeTrials:
     losses: Array
     compute: float | None = None
 
-    def better_half(self) -> tuple[Array, Array]:
-        """Points and losses of the trials near the optimum, where a parabola fits; at least as many
-        as one needs."""
-        count = max(needed_trials(self.points.shape[1]), math.ceil(len(self.losses) / 2))
-        kept = np.argsort(self.losses, kind="stable")[:count]
-        return self.points[kept], self.losses[kept]
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:g}" for name, value in self.size.items())
+
+
+@dataclass(frozen=True)
+class Optima:
+    """The optimum of each size.
+
+    Attributes:
+        sizes: the trials.
+        best: on the scale of `points`; (sizes, parameters).
+        losses: at the optimum; (sizes,).
+        curvature: of each parameter; one without an optimum has none above 0.
+        is_inside: whether the optimum lies among the values tried; (sizes, parameters).
+        replicates: of `best`, by bootstrap; (replicates, sizes, parameters).
+    """
+
+    sizes: Sequence[SizeTrials]
+    best: Array
+    losses: Array
+    curvature: Array
+    is_inside: NDArray[np.bool_]
+    replicates: Array
 
 
 def needed_trials(parameters: int) -> int:
@@ -46,91 +80,41 @@ def needed_trials(parameters: int) -> int:
     return parameters + 3
 
 
-@dataclass(frozen=True)
-class Optima:
-    """The optimum of each size, by least squares: `loss = a_s + b_s z + c z^2`.
+def fit_optima(sizes: Sequence[SizeTrials]) -> Optima:
+    """Fit `loss = a_s + b_s z + c z^2` by least squares to the better half of each size's trials.
 
-    The curvature of a parameter is that of all sizes, so that few trials of each are enough.
-    Parameters add up. The better half of the trials of a size counts.
-
-    Attributes:
-        sizes: the trials, all with the same parameters.
+    Parameters add up. The curvature `c` of a parameter is that of all sizes, so that few trials of
+    each are enough. Replicates draw the residuals of all trials again.
     """
+    from scipy.linalg import block_diag
 
-    sizes: Sequence[SizeTrials]
+    count = sizes[0].points.shape[1]
+    points, losses = zip(*(_better_half(size, needed_trials(count)) for size in sizes), strict=True)
+    lines = block_diag(*(np.column_stack([np.ones(len(z)), z]) for z in points))
+    design, values = np.hstack([lines, np.concatenate(points) ** 2]), np.concatenate(losses)
+    solve = np.linalg.pinv(design)
+    fitted = design @ (solve @ values)
+    free = max(1, len(values) - np.linalg.matrix_rank(design))
+    rest = (values - fitted) * math.sqrt(len(values) / free)
+    drawn = fitted + np.random.default_rng(0).choice(rest, (_REPLICATES, len(values)))
+    low = np.array([size.points.min(0) for size in sizes])
+    high = np.array([size.points.max(0) for size in sizes])
 
-    @cached_property
-    def _trials(self) -> Sequence[tuple[Array, Array]]:
-        return [one.better_half() for one in self.sizes]
+    def minima(factors: Array) -> tuple[Array, Array]:
+        """Places, kept near what was tried, and losses."""
+        of_sizes = factors[..., :-count].reshape(*factors.shape[:-1], len(sizes), 1 + count)
+        slopes, bend = of_sizes[..., 1:], np.maximum(factors[..., None, -count:], 1e-12)
+        best = np.clip(-slopes / (2 * bend), 2 * low - high, 2 * high - low)
+        return best, of_sizes[..., 0] + (slopes * best + bend * best**2).sum(-1)
 
-    @cached_property
-    def _losses(self) -> Array:
-        return np.concatenate([losses for _, losses in self._trials])
+    best, least = minima(solve @ values)
+    inside = (low <= best) & (best <= high)
+    replicates, _ = minima(drawn @ solve.T)
+    return Optima(sizes, best, least, (solve @ values)[-count:], inside, replicates)
 
-    @cached_property
-    def _design(self) -> Array:
-        """A row for each trial: 1 and z in the columns of its size, z^2 in the last ones."""
-        width = 1 + self.sizes[0].points.shape[1]
-        rows = []
-        for s, (points, losses) in enumerate(self._trials):
-            part = np.zeros((len(losses), len(self.sizes) * width + width - 1))
-            part[:, s * width] = 1
-            part[:, s * width + 1 : (s + 1) * width] = points
-            part[:, len(self.sizes) * width :] = points**2
-            rows.append(part)
-        return np.concatenate(rows)
 
-    @cached_property
-    def _solve(self) -> Array:
-        return np.linalg.pinv(self._design)
-
-    @cached_property
-    def _coefficients(self) -> Array:
-        return self._solve @ self._losses
-
-    @cached_property
-    def _tried(self) -> tuple[Array, Array]:
-        """The lowest and the highest values that were tried, each (sizes, parameters)."""
-        points = [one.points for one in self.sizes]
-        return np.array([p.min(0) for p in points]), np.array([p.max(0) for p in points])
-
-    def _at_best(self, coefficients: Array) -> tuple[Array, Array]:
-        """The best points (sizes, parameters), near what was tried, and the losses (sizes,)."""
-        parameters = self.sizes[0].points.shape[1]
-        of_size = coefficients[:-parameters].reshape(len(self.sizes), -1)
-        curvature = np.maximum(coefficients[-parameters:], 1e-12)
-        slopes, (low, high) = of_size[:, 1:], self._tried
-        best = np.clip(-slopes / (2 * curvature), 2 * low - high, 2 * high - low)
-        return best, of_size[:, 0] + (slopes * best + curvature * best**2).sum(1)
-
-    @property
-    def curvature(self) -> Array:
-        """Of each parameter; one without an optimum has none above 0."""
-        return self._coefficients[-self.sizes[0].points.shape[1] :]
-
-    @cached_property
-    def best(self) -> Array:
-        """The optimum on the scale of `points`; (sizes, parameters)."""
-        return self._at_best(self._coefficients)[0]
-
-    @cached_property
-    def losses(self) -> Array:
-        """The loss at the optimum; (sizes,)."""
-        return self._at_best(self._coefficients)[1]
-
-    @property
-    def is_inside(self) -> NDArray[np.bool_]:
-        """Whether it lies among the values that were tried; (sizes, parameters)."""
-        low, high = self._tried
-        return (low <= self.best) & (self.best <= high)
-
-    @cached_property
-    def replicates(self) -> Array:
-        """Optima of bootstrap replicates, with residuals drawn again for all trials; (replicates,
-        sizes, parameters)."""
-        rng = np.random.default_rng(0)
-        count, fitted = len(self._losses), self._design @ self._coefficients
-        free = count - np.linalg.matrix_rank(self._design)
-        residuals = (self._losses - fitted) * math.sqrt(count / max(1, free))
-        drawn = fitted + rng.choice(residuals, (_REPLICATES, count))
-        return np.array([self._at_best(self._solve @ losses)[0] for losses in drawn])
+def _better_half(size: SizeTrials, needed: int) -> tuple[Array, Array]:
+    """Points and losses of the trials near the optimum, where a parabola fits."""
+    count = max(needed, math.ceil(len(size.losses) / 2))
+    kept = np.argsort(size.losses, kind="stable")[:count]
+    return size.points[kept], size.losses[kept]
