@@ -10,7 +10,6 @@ import numpy as np
 
 from results.analysis.scaling.loss import LossLaw
 from results.analysis.scaling.optimum import Array, Interval, Optima, SizeTrials
-from search_spaces.errors import UserError
 
 
 @dataclass(frozen=True)
@@ -60,38 +59,52 @@ class Transfer:
     loss: LossLaw | None
 
 
-def fit_rule(
+def fit_rules(
     optima: Optima,
-    place: int,
-    name: str,
-    log: bool,
+    logs: Mapping[str, bool],
     target: Mapping[str, float],
-    constant: Collection[str],
-) -> Rule:
-    """Fit the rule that the evidence supports.
+    constant: Collection[str] = (),
+) -> tuple[dict[int, Rule], list[str]]:
+    """Fit the rule that the evidence supports, for each parameter.
 
     Args:
         optima: of the sizes.
-        place: of the parameter in their points.
-        name, log: of the parameter, see `Rule`.
-        target: where its value is asked.
+        logs: names of the parameters, in the order of the points, and whether by their logarithm.
+        target: size parameters at which their values are asked.
         constant: size parameters that should not matter, by the parametrization. One whose interval
             excludes the exponent 0 is followed nevertheless.
 
-    Raises:
-        UserError: the loss has no minimum in it, or too few sizes have one.
+    Returns:
+        Rules by place; and why others have none, a line each.
     """
-    if optima.curvature[place] <= 0:
-        raise UserError(f"{name}: no rule: the loss has no minimum in it")
-    inside = optima.is_inside[:, place]
-    sizes = [size for size, ok in zip(optima.sizes, inside, strict=True) if ok]
-    varied = [axis for axis in target if len({size.size[axis] for size in sizes}) > 1]
-    if problem := _too_few(sizes, varied, constant):
-        edge = "; ".join(str(s) for s, ok in zip(optima.sizes, inside, strict=True) if not ok)
-        problem += f"; its best value is beyond those tried at {edge}" if edge else ""
-        raise UserError(f"{name}: no rule: {problem}")
-    best, replicates = optima.best[inside, place], optima.replicates[:, inside, place]
+    rules, problems = dict[int, Rule](), list[str]()
+    for place, (name, log) in enumerate(logs.items()):
+        inside = optima.is_inside[:, place]
+        sizes = [size for size, ok in zip(optima.sizes, inside, strict=True) if ok]
+        varied = [axis for axis in target if len({size.size[axis] for size in sizes}) > 1]
+        if problem := _too_few(sizes, varied, constant):
+            edge = "; ".join(str(s) for s, ok in zip(optima.sizes, inside, strict=True) if not ok)
+            problem += f"; its best value is beyond those tried at {edge}" if edge else ""
+        if optima.curvature[place] <= 0:
+            problem = "the loss has no minimum in it"
+        if problem:
+            problems.append(f"{name}: no rule: {problem}")
+            continue
+        best, replicates = optima.best[inside, place], optima.replicates[:, inside, place]
+        rules[place] = _fit_rule(name, log, sizes, best, replicates, varied, target, constant)
+    return rules, problems
 
+
+def _fit_rule(
+    name: str,
+    log: bool,
+    sizes: Sequence[SizeTrials],
+    best: Array,
+    replicates: Array,
+    varied: Sequence[str],
+    target: Mapping[str, float],
+    constant: Collection[str],
+) -> Rule:
     def restore(one: Interval) -> Interval:
         return Interval(*map(math.exp, (one.value, one.low, one.high))) if log else one
 

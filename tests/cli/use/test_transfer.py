@@ -100,5 +100,5 @@ def test_power_law_of_the_width(tune: Tune, small: Callable[..., SweepPaths]) ->
     exponent = rule["exponents"]["hidden_size"]
     assert exponent["low"] < -0.7 < exponent["high"]
     out = tune("transfer", "small", "--to", "big.yaml", "--html", "page.html").out
-    assert "run it     tune run big.yaml --set 'space.learning_rate=0.00" in out
+    assert "run it: tune run big.yaml --set 'space.learning_rate=0.00" in out
     assert "Best learning_rate by hidden_size" in (tune.cwd / "page.html").read_text()

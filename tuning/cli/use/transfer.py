@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tuning.cli.damage import AcceptDamage, intact
-from tuning.cli.formatting import echo, make_console, number
+from tuning.cli.formatting import echo, make_console
 from tuning.cli.json_output import print_json
 from tuning.cli.look.report import Html, print_pages, write_page
 from tuning.cli.options import Address, Json, Set, StorageDir, Sweep, with_results
 
 if TYPE_CHECKING:
     from results.analysis.scaling.rules import Rule, Transfer
-    from tuning.search.transfer import Target
+    from search_spaces.spec.sweep import SweepSpec
 
 _LEAST_FACTOR = 2.0
 """Between the values that are verified: closer ones differ less than two seeds."""
@@ -45,8 +45,8 @@ def transfer(
 
     Parameters of the sweep with listed numbers which FILE does not search are its sizes, such as
     hidden_size and max_steps. Each other one gets the rule that its best values follow, and its
-    value at FILE's size with a 90 % band. With --verify, the exit code is 1 if the order of the
-    trials at the target contradicts the prediction.
+    value at FILE's size with a 90 % band. With --verify, the exit code is 1 if the order of trials
+    at the target contradicts the prediction; they are no longer than the sweep's.
 
     Example: tune transfer llm --to big.yaml --verify 3
     """
@@ -54,48 +54,60 @@ def transfer(
     from results.report.transfer_page import write_transfer
     from tuning.search.transfer import read_transfer
 
-    paths = intact(with_results(sweep, storage), accept_damage)
-    spec, target = read_spec(paths), _target(to, set_)
-    found = read_transfer(paths, spec, target, beyond=beyond)
-    changes = [_change(target, r.name, r.value.value) for r in found.rules.values()]
+    paths, target = intact(with_results(sweep, storage), accept_damage), _Target.read(to, set_)
+    spec = read_spec(paths)
+    found = read_transfer(paths, spec, target.spec, target.params, beyond)
+    changes = [target.change(rule.name, rule.value.value) for rule in found.rules.values()]
     pages, checked = [], None
     if html is not None:
         title = f"{spec.name}: transfer to {target.spec.name}"
-        pages = [write_page(html, lambda to: write_transfer(title, spec.metric, found, to))]
+        pages = [write_page(html, lambda page: write_transfer(title, spec.metric, found, page))]
     if not json_:
         _print(spec.metric, found)
         options = (part for change in [*set_, *changes] for part in ("--set", f"'{change}'"))
-        echo(" ".join(["run it     tune run", str(to), *options]))
+        echo(" ".join(["run it: tune run", str(to), *options]))
         print_pages(*pages)
     if verify:
-        longest = max(size.size.get("max_steps", 0) for size in found.optima.sizes)
-        if found.target.get("max_steps", 0) > longest:
-            set_ = [*set_, f"fixed.max_steps={longest:.0f}"]
-        target = _target(to, set_)
-        short = read_transfer(paths, spec, target, beyond=beyond)
-        checked = _verify(to, set_, target, short, verify, storage, address, quiet=json_)
+        short = target.shortened(found)
+        again = read_transfer(paths, spec, short.spec, short.params, beyond)
+        checked = _verify(short, list(again.rules.values()), verify, storage, address, quiet=json_)
     if json_:
         print_json({**_facts(found), "set": changes, "verified": checked, "pages": pages})
-    if checked is not None and not checked["agrees"]:
+    if checked and not checked["agrees"]:
         raise typer.Exit(1)
 
 
-def _target(file: Path, set_: list[str]) -> Target:
-    from search_spaces.loading.sweep_file import load_sweep
-    from tuning.controller.preflight.checks import preflight
-    from tuning.controller.preflight.relative_paths import with_absolute_fixed
-    from tuning.controller.sweep_dir.create import with_new_defaults
-    from tuning.search.transfer import Target
+@dataclass(frozen=True)
+class _Target:
+    """A sweep file with overrides, and the parameters of a trial of it."""
 
-    loaded = load_sweep(file, set_)
-    params = preflight(loaded)[0]
-    return Target(with_new_defaults(with_absolute_fixed(loaded)), params)
+    file: Path
+    set_: list[str]
+    spec: SweepSpec
+    params: dict[str, Any]
 
+    @classmethod
+    def read(cls, file: Path, set_: list[str]) -> _Target:
+        from search_spaces.loading.sweep_file import load_sweep
+        from tuning.controller.preflight.checks import preflight
+        from tuning.controller.sweep_dir.create import frozen_spec
 
-def _change(target: Target, name: str, value: object) -> str:
-    """What `--set` takes, with five digits."""
-    section = "space" if name in target.spec.domains() else "fixed"
-    return f"{section}.{name}={f'{value:.5g}' if isinstance(value, float) else json.dumps(value)}"
+        loaded = load_sweep(file, set_)
+        params = preflight(loaded)[0]
+        return cls(file, set_, frozen_spec(loaded), params)
+
+    def change(self, name: str, value: object) -> str:
+        """What `--set` takes for a value, with five digits."""
+        section = "space" if name in self.spec.domains() else "fixed"
+        text = f"{value:.5g}" if isinstance(value, float) else json.dumps(value)
+        return f"{section}.{name}={text}"
+
+    def shortened(self, found: Transfer) -> _Target:
+        """With no more steps than the longest trials of the sweep."""
+        longest = max(size.size.get("max_steps", math.inf) for size in found.optima.sizes)
+        if found.target.get("max_steps", 0) <= longest:
+            return self
+        return self.read(self.file, [*self.set_, f"fixed.max_steps={longest:.0f}"])
 
 
 def _print(metric: str, found: Transfer) -> None:
@@ -104,9 +116,9 @@ def _print(metric: str, found: Transfer) -> None:
 
     header, rows = evidence(metric, found)
     make_console().print(Table.of(header, rows, right=header))
-    for rule in found.rules.values():
-        echo(f"{rule.name}: {rule}")
-    for line in [*([f"{metric}: {found.loss}"] if found.loss else []), *found.notes]:
+    lines = [f"{rule.name}: {rule}" for rule in found.rules.values()]
+    lines += [f"{metric}: {found.loss}"] if found.loss else []
+    for line in [*lines, *found.notes]:
         echo(line)
 
 
@@ -125,48 +137,38 @@ def _facts(found: Transfer) -> dict[str, Any]:
 
 
 def _verify(
-    to: Path,
-    set_: list[str],
-    target: Target,
-    found: Transfer,
+    target: _Target,
+    rules: list[Rule],
     count: int,
     storage: str | None,
     address: str | None,
     *,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Train at values around the first prediction, and compare their order with it."""
+    """Train around the first prediction, beyond its band, and compare the order with it."""
     from results.analysis.leaderboard import read_leaderboard
     from results.analysis.pareto import cost
     from tuning import api
     from tuning.cli.run.run import run_and_summarize
 
-    rules, spec = list(found.rules.values()), target.spec
-    name, tried = rules[0].name, _around(rules[0], count)
-    pinned = {**target.params, **{rule.name: rule.value.value for rule in rules[1:]}}
-    changes = [_change(target, n, value) for n, value in pinned.items() if n != name]
-    changes += [f"space.{name}={{grid_search: {list(tried)}}}", f"budget={{trials: {count}}}"]
+    rule, spec = rules[0], target.spec
+    value, low, high = rule.value.value, rule.value.low, rule.value.high
+    steps = range(-((count - 1) // 2), count // 2 + 1)
+    factor, apart = max(_LEAST_FACTOR, high / value, value / low), max(high - value, value - low)
+    away = {value * factor**k if rule.log else value + k * apart: abs(k) for k in steps}
+    pinned = {**target.params, **{one.name: one.value.value for one in rules}}
+    changes = [target.change(n, v) for n, v in pinned.items() if n != rule.name]
+    changes += [f"space.{rule.name}={{grid_search: {list(away)}}}", f"budget={{trials: {count}}}"]
     changes += ["scheduler=none", "replicates=1", f"name={spec.name}-verify"]
-    start = partial(api.run, to, overrides=[*set_, *changes], storage=storage, address=address)
+    settings = {"overrides": [*target.set_, *changes], "storage": storage, "address": address}
+    start = partial(api.run, target.file, **settings)
     paths = (start() if quiet else run_and_summarize(start)).paths
     lines = read_leaderboard(paths, spec.metric, spec.mode)
-    values = {line.record.params[name]: line.value for line in lines}
+    values = {line.record.params[rule.name]: line.value for line in lines}
     costs = {v: math.inf if x is None else cost(x, spec.mode) for v, x in values.items()}
-    ordered = [costs[one] < costs[far] for one in costs for far in costs if tried[one] < tried[far]]
+    ordered = [costs[one] < costs[far] for one in costs for far in costs if away[one] < away[far]]
     agrees = len(costs) == count and all(ordered)
     if not quiet:
         said = "agrees" if agrees else "disagrees"
-        around = ", ".join(map(number, sorted(tried)))
-        echo(f"verified: the order at {name} {around} {said} with the prediction")
-    return {"parameter": name, "values": values, "agrees": agrees, "sweep": paths.name}
-
-
-def _around(rule: Rule, count: int) -> dict[float, int]:
-    """The prediction and values outside of its band; how many steps each is away."""
-    value, low, high = rule.value.value, rule.value.low, rule.value.high
-    steps = range(-((count - 1) // 2), count // 2 + 1)
-    if rule.log:
-        factor = max(_LEAST_FACTOR, high / value, value / low)
-        return {value * factor**k: abs(k) for k in steps}
-    apart = max(high - value, value - low, (_LEAST_FACTOR - 1) * abs(value))
-    return {value + k * apart: abs(k) for k in steps}
+        echo(f"verified: the order at {count} values of {rule.name} {said} with the prediction")
+    return {"parameter": rule.name, "values": values, "agrees": agrees, "sweep": paths.name}
