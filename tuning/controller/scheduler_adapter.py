@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from results.analysis.numbers import comparable
 from results.analysis.replicates import ReplicateScores, base_trial_id
 from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.evidence import ScoreCurves
-from tuning.search.schedulers import (
-    Decision,
-    Era,
-    Exploit,
-    History,
-    Scheduler,
-    make_scheduler,
-)
+from tuning.search.schedulers import Decision, Era, Exploit, History, Scheduler, make_scheduler
 
 
 class SchedulerAdapter:
@@ -33,26 +28,17 @@ class SchedulerAdapter:
 
     def __init__(self, spec: SweepSpec) -> None:
         self._spec, self._objectives = spec, spec.objectives
-        self._first = self._make_scheduler()
+        self._make = partial(make_scheduler, spec.scheduler, spec.domains(), spec.seed)
+        self._first: Scheduler = self._make()
         self.rungs = self._first.rungs
-        self._groups: dict[tuple[object, ...], Scheduler] = {}
+        self._groups = defaultdict[object, Scheduler](self._make)
+        self._by_trial: dict[str, Scheduler] = {}
         if not spec.scheduler.per:
             self._groups[()] = self._first
-        self._by_trial: dict[str, Scheduler] = {}
         self.curves = ScoreCurves()
         self._finals: dict[str, list[float]] = {}
         self._joint = ReplicateScores(spec.replicates)
         self._stopped: set[str] = set()
-
-    def _make_scheduler(self) -> Scheduler:
-        return make_scheduler(self._spec.scheduler, self._spec.domains(), self._spec.seed)
-
-    def _group(self, record: TrialRecord) -> Scheduler:
-        """The scheduler of a trial that reported."""
-        key = tuple(record.params.get(name) for name in self._spec.scheduler.per)
-        if key not in self._groups:
-            self._groups[key] = self._make_scheduler()
-        return self._by_trial.setdefault(base_trial_id(record.id), self._groups[key])
 
     def _of(self, trial_id: str) -> Scheduler:
         return self._by_trial.get(base_trial_id(trial_id), self._first)
@@ -89,7 +75,9 @@ class SchedulerAdapter:
         decision = Decision.CONTINUE
         if joint is not None:
             self.curves.add(record.number, clock, joint[0])
-            decision = self._group(record).decide(first, clock, joint)
+            group = tuple(record.params.get(name) for name in self._spec.scheduler.per)
+            scheduler = self._by_trial.setdefault(first, self._groups[group])
+            decision = scheduler.decide(first, clock, joint)
         if decision is Decision.STOP:
             self._stopped.add(first)
         max_t = self._spec.scheduler.max_t

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from results.analysis import scaling
 from results.analysis.leaderboard import summarize
 from results.analysis.pareto import cost
-from results.analysis.scaling.loss import NEEDED, LossLaw, fit_loss_law, frontier
-from results.analysis.scaling.optimum import Optima, SizeTrials, fit_optima, needed_trials
-from results.analysis.scaling.rules import Transfer, fit_rules
+from results.analysis.scaling import LossLaw, Optima, SizeTrials, Transfer
 from results.paths import SweepPaths
-from results.records.trial import TrialRecord, TrialState, read_trials_with_reports
-from search_spaces.domains.domain import Domain
+from results.records.trial import TrialRecord, TrialState, read_trials, read_trials_with_reports
 from search_spaces.errors import UserError
 from search_spaces.nested import flattened, same, show
 from search_spaces.spec.sweep import SweepSpec
@@ -24,6 +22,7 @@ from trainables.registry import resolve_for
 
 _FARTHEST = 10.0
 """Times the largest measured size, or compute, up to which a law is believed."""
+_TOO_FAR = "the largest measured; 10 at most, or --beyond"
 _CONSTANT = {"mup": ("hidden_size",), "completep": ("hidden_size", "num_layers")}
 """Size parameters in which the best settings are constant, by `parametrization`."""
 _DECISIVE = ("parametrization", "base_hidden_size", "base_num_layers", "optimizer")
@@ -45,64 +44,57 @@ def read_transfer(
     Raises:
         UserError: no parameter has a rule, or the target is of another kind or too far.
     """
+    names, logs = _split(spec, target)
+    config, wanted = _settings(target, target.nest(params))
+    goal = {name: float(wanted[name]) for name in names}
+    sizes, problems = _read_sizes(paths, spec, names, logs)
+    if len(sizes) < 2:
+        raise UserError(f"{paths.name}: 2 sizes with enough trials are needed", *problems)
+    notes = _differences(_settings(spec, read_trials(paths)[0].config)[1], wanted, spec.domains())
+    if not beyond:
+        _check_reach(goal, sizes)
+    optima = scaling.fit_optima(sizes)
+    constant = _CONSTANT.get(str(wanted.get("parametrization")), ())
+    rules, unruled = scaling.fit_rules(optima, logs, goal, constant)
+    problems += unruled
+    if not rules:
+        raise UserError(*(f"{paths.name}: {line}" for line in problems))
+    loss, why = _loss_law(spec, optima, _compute(config), beyond)
+    return Transfer(goal, optima, rules, [*notes, *problems, *why], loss)
+
+
+def _split(spec: SweepSpec, target: SweepSpec) -> tuple[list[str], dict[str, bool]]:
+    """The sizes of a sweep, with listed numbers that the target does not search; its parameters to
+    predict, and whether by their logarithm.
+
+    Raises:
+        UserError: there is none of one kind, or a parameter is neither.
+    """
     if (spec.trainable, spec.objectives) != (target.trainable, target.objectives):
         raise UserError(f"{spec.name} and {target.name} differ in trainable, metric or mode")
-    roles = {name: _role(name, domain, target) for name, domain in spec.domains().items()}
-    logs = {name: role == "log" for name, role in roles.items() if role in ("log", "linear")}
-    config, wanted = _settings(target, target.nest(params))
-    goal = {name: float(wanted[name]) for name, role in roles.items() if role == "size"}
-    if not goal or not logs:
+    sizes, logs, fixed = list[str](), dict[str, bool](), flattened(target.fixed)
+    for name, domain in spec.domains().items():
+        if not all(type(value) in (int, float) for value in domain.categories):
+            raise UserError(f"{name}: its values are not numbers; a sweep for a transfer fixes it")
+        listed = domain.is_categorical or domain.integer or domain.q is not None
+        if listed and name not in target.domains():
+            sizes.append(name)
+        elif name in fixed:
+            raise UserError(f"{target.name} fixes {name} at {show(fixed[name])}; leave it out")
+        else:
+            logs[name] = domain.log or min(domain.categories, default=0) > 0
+    if not sizes or not logs:
         raise UserError(
-            f"{spec.name}: no {'parameter to predict' if goal else 'size'}; a size has listed "
+            f"{spec.name}: no {'parameter to predict' if sizes else 'size'}; a size has listed "
             f"numbers, as hidden_size: {{grid_search: [32, 64, 128]}}, and {target.name} fixes it"
         )
-    like = {name: wanted[name] for name, role in roles.items() if role == "match"}
-    trials = list(_complete(paths, spec, like))
-    if not trials:
-        raise UserError(f"{paths.name}: no complete trial is like the target")
-    notes = _differences(_settings(spec, trials[0][0].config)[1], wanted, roles)
-    sizes, few = _by_size(spec, trials, goal, logs)
-    few += [f"{name}: no rule: not numbers" for name, role in roles.items() if role == "open"]
-    if len(sizes) < 2:
-        raise UserError(f"{paths.name}: 2 sizes with enough trials are needed", *few)
-    _check_reach(goal, sizes, beyond)
-    optima, constant = fit_optima(sizes), _CONSTANT.get(str(wanted.get("parametrization")), ())
-    rules, problems = fit_rules(optima, logs, goal, constant)
-    few += problems
-    if not rules:
-        raise UserError(*(f"{paths.name}: {line}" for line in few))
-    loss, why = _loss_law(spec, optima, _compute(config), beyond)
-    return Transfer(goal, optima, rules, [*notes, *few, *why], loss)
-
-
-def _role(name: str, domain: Domain, target: SweepSpec) -> str:
-    """What a parameter of the sweep is for a target: `log` or `linear` (to predict, by that scale),
-    `open` (it stays searched), `size`, or `match` (trials with the target's value count)."""
-    numeric = all(type(value) in (int, float) for value in domain.categories)
-    listed, fixed = domain.is_categorical or domain.integer or domain.q, flattened(target.fixed)
-    if name in target.domains() or not (listed or name in fixed):
-        is_log = domain.log or (numeric and min(domain.categories, default=0) > 0)
-        return "log" if is_log else "linear" if numeric else "open"
-    if not listed:
-        raise UserError(f"{target.name} fixes {name} at {show(fixed[name])}; leave it out")
-    return "size" if numeric else "match"
+    return sizes, logs
 
 
 def _settings(spec: SweepSpec, config: Mapping[str, Any]) -> tuple[TrainableConfig, dict[str, Any]]:
     """The checked configuration, and all its values, defaults too, by dotted name."""
     checked = resolve_for(spec).Config.model_validate(config)
     return checked, flattened({**config, **checked.model_dump()})
-
-
-def _complete(
-    paths: SweepPaths, spec: SweepSpec, like: Mapping[str, Any]
-) -> Iterator[tuple[TrialRecord, float]]:
-    """The complete trials with some parameters and a value, and their cost; lower is better."""
-    for record, reports in read_trials_with_reports(paths):
-        value = summarize(record, reports, spec.metric, spec.mode).value
-        is_like = all(same(record.params.get(name), v) for name, v in like.items())
-        if record.state is TrialState.COMPLETED and value is not None and is_like:
-            yield record, cost(value, spec.mode)
 
 
 def _differences(
@@ -123,23 +115,21 @@ def _differences(
     return [f"without evidence: {', '.join(changed.values())}"] if changed else []
 
 
-def _by_size(
-    spec: SweepSpec,
-    trials: Sequence[tuple[TrialRecord, float]],
-    names: Collection[str],
-    logs: Mapping[str, bool],
+def _read_sizes(
+    paths: SweepPaths, spec: SweepSpec, names: Sequence[str], logs: Mapping[str, bool]
 ) -> tuple[list[SizeTrials], list[str]]:
     """The trials of each size, ascending, and the sizes with too few of them, a line each."""
-    found: dict[tuple[float, ...], list[tuple[TrialRecord, float]]] = {}
-    for record, value in trials:
-        if record.params.keys() >= {*names, *logs}:
-            found.setdefault(tuple(record.params[name] for name in names), []).append(
-                (record, value)
-            )
-    sizes, few = list[SizeTrials](), list[str]()
-    for key, group in sorted(found.items()):
-        params, needed = [r.params for r, _ in group], needed_trials(len(logs))
-        points = [[math.log(p[n]) if log else p[n] for n, log in logs.items()] for p in params]
+    groups: dict[tuple[float, ...], list[tuple[TrialRecord, float]]] = {}
+    for record, reports in read_trials_with_reports(paths):
+        value, params = summarize(record, reports, spec.metric, spec.mode).value, record.params
+        complete = record.state is TrialState.COMPLETED and params.keys() >= {*names, *logs}
+        if complete and value is not None:
+            group = groups.setdefault(tuple(params[name] for name in names), [])
+            group.append((record, cost(value, spec.mode)))
+    sizes, few, needed = list[SizeTrials](), list[str](), len(logs) + scaling.SPARE_TRIALS
+    for key, group in sorted(groups.items()):
+        tried = [record.params for record, _ in group]
+        points = [[math.log(p[n]) if log else p[n] for n, log in logs.items()] for p in tried]
         spent = {_compute(_settings(spec, record.config)[0]) for record, _ in group}
         losses, compute = np.array([v for _, v in group]), spent.pop() if len(spent) == 1 else None
         size = SizeTrials(dict(zip(names, key, strict=True)), np.array(points), losses, compute)
@@ -158,35 +148,28 @@ def _compute(config: TrainableConfig) -> float | None:
     return None if None in parts else math.prod(known)
 
 
-def _check_reach(goal: Mapping[str, float], sizes: Sequence[SizeTrials], beyond: bool) -> None:
+def _check_reach(goal: Mapping[str, float], sizes: Sequence[SizeTrials]) -> None:
     for name, value in goal.items():
-        largest = max(size.size[name] for size in sizes)
-        if problem := _too_far(f"{name} {value:g}", value / largest, beyond):
-            raise UserError(problem)
-
-
-def _too_far(what: str, ratio: float, beyond: bool) -> str | None:
-    if ratio <= _FARTHEST or beyond:
-        return None
-    return f"{what} is {ratio:.3g} times the largest measured; {_FARTHEST:g} at most, or --beyond"
+        if value > _FARTHEST * (largest := max(size.size[name] for size in sizes)):
+            raise UserError(f"{name} {value:g} is {value / largest:.3g} times {_TOO_FAR}")
 
 
 def _loss_law(
     spec: SweepSpec, optima: Optima, wanted: float | None, beyond: bool
 ) -> tuple[LossLaw | None, list[str]]:
     """The law of the loss against compute; or None, and why, in a line."""
-    spent, why = [size.compute for size in optima.sizes], None
+    spent = [size.compute for size in optima.sizes]
     if spec.mode != "min" or min(optima.losses) <= 0:
         why = "the law is of losses above 0"
     elif wanted is None or None in spent:
         why = "the compute of its trials is not known"
     else:
         compute = np.array(spent, dtype=float)
-        best = frontier(compute, optima.losses)
-        if len(best) >= NEEDED:
-            why = _too_far("the compute", wanted / compute.max(), beyond)
+        best = scaling.frontier(compute, optima.losses)
+        if len(best) < scaling.FRONTIER:
+            why = f"sizes on the frontier of compute {len(best)}, needed {scaling.FRONTIER}"
+        elif (ratio := wanted / compute.max()) > _FARTHEST and not beyond:
+            why = f"the compute is {ratio:.3g} times {_TOO_FAR}"
         else:
-            why = f"sizes on the frontier of compute {len(best)}, needed {NEEDED}"
-        if why is None:
-            return fit_loss_law(compute[best], optima.losses[best], wanted), []
+            return scaling.fit_loss_law(compute[best], optima.losses[best], wanted), []
     return None, [f"{spec.metric} is not extrapolated: {why}"]

@@ -7,7 +7,6 @@ import math
 import random
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -93,12 +92,12 @@ def found(tune: Tune, *args: str, code: int = 0) -> dict[str, Any]:
 
 def test_power_law_of_the_width(tune: Tune, small: Callable[..., SweepPaths]) -> None:
     small({"hidden_size": [32, 64, 128]})
-    rule = found(tune)["rules"]["learning_rate"]
+    (rule,) = found(tune)["rules"]
     truth = best_rate({"hidden_size": 512})
-    assert rule["low"] < truth < rule["high"]
+    assert rule["value"]["low"] < truth < rule["value"]["high"]
     assert rule["follows"] == ["hidden_size"]
     exponent = rule["exponents"]["hidden_size"]
     assert exponent["low"] < -0.7 < exponent["high"]
     out = tune("transfer", "small", "--to", "big.yaml", "--html", "page.html").out
-    assert "run it: tune run big.yaml --set 'space.learning_rate=0.00" in out
+    assert "run it: tune run big.yaml --set=space.learning_rate=0.00" in out
     assert "Best learning_rate by hidden_size" in (tune.cwd / "page.html").read_text()

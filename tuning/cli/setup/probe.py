@@ -98,8 +98,7 @@ def _check_coordinates(
     from results.sweep_folder.folder import resolve_storage
     from trainables.causal_lm.coordinates import coordinates
 
-    spec, params = _sampled(file, set_)
-    config = _causal_lm(spec, params)
+    spec, params, config = _causal_lm(file, set_)
     say: PrintLine = (lambda line: None) if json_ else echo
     say(f"{spec.name}: {' '.join(f'{k}={number(v)}' for k, v in params.items())}")
     found = []
@@ -122,23 +121,19 @@ def _check_coordinates(
         raise typer.Exit(1)
 
 
-def _sampled(file: Path, set_: list[str]) -> tuple[SweepSpec, dict[str, Any]]:
-    """A checked sweep, and the parameters of a trial of it."""
+def _causal_lm(file: Path, set_: list[str]) -> tuple[SweepSpec, dict[str, Any], CausalLMConfig]:
+    """A sweep, and the parameters and the configuration of a trial of it."""
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.preflight.relative_paths import with_absolute_fixed
 
     loaded = load_sweep(file, set_)
-    params = preflight(loaded, files=True)[0]
-    return with_absolute_fixed(loaded), params
-
-
-def _causal_lm(spec: SweepSpec, params: dict[str, Any]) -> CausalLMConfig:
-    from trainables.causal_lm.config import CausalLMConfig
-
+    params, spec = preflight(loaded, files=True)[0], with_absolute_fixed(loaded)
     if spec.trainable != "causal_lm":
         raise UserError(f"tune probe --coordinates checks causal_lm, not {spec.trainable}")
-    return CausalLMConfig.model_validate(spec.nest(params))
+    from trainables.causal_lm.config import CausalLMConfig
+
+    return spec, params, CausalLMConfig.model_validate(spec.nest(params))
 
 
 def _measure(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import asdict, dataclass
+import shlex
+from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -18,8 +20,10 @@ from tuning.cli.look.report import Html, print_pages, write_page
 from tuning.cli.options import Address, Json, Set, StorageDir, Sweep, with_results
 
 if TYPE_CHECKING:
-    from results.analysis.scaling.rules import Rule, Transfer
+    from results.analysis.scaling import Transfer
+    from results.paths import SweepPaths
     from search_spaces.spec.sweep import SweepSpec
+    from tuning.controller.sweep import SweepController
 
 _LEAST_FACTOR = 2.0
 """Between the values that are verified: closer ones differ less than two seeds."""
@@ -50,122 +54,93 @@ def transfer(
 
     Example: tune transfer llm --to big.yaml --verify 3
     """
-    from results.records.spec_file import read_spec
-    from results.report.transfer_page import write_transfer
-    from tuning.search.transfer import read_transfer
+    from results.report.transfer_page import evidence, write_transfer
+    from tuning import api
+    from tuning.cli.table import Table
 
-    paths, target = intact(with_results(sweep, storage), accept_damage), _Target.read(to, set_)
-    spec = read_spec(paths)
-    found = read_transfer(paths, spec, target.spec, target.params, beyond)
-    changes = [target.change(rule.name, rule.value.value) for rule in found.rules.values()]
-    pages, checked = [], None
-    if html is not None:
-        title = f"{spec.name}: transfer to {target.spec.name}"
-        pages = [write_page(html, lambda page: write_transfer(title, spec.metric, found, page))]
+    paths = intact(with_results(sweep, storage), accept_damage)
+    target, _, found = _predict(paths, to, set_, beyond)
+    best = {rule.name: _fitting(target, rule.name, rule.value.value) for rule in found.rules}
+    changes = [_change(target, *one) for one in best.items()]
+    title, checked = f"{paths.name}: transfer to {target.name}", None
+    write = partial(write_transfer, title, target.metric, found)
+    pages = [] if html is None else [write_page(html, write)]
     if not json_:
-        _print(spec.metric, found)
-        options = (part for change in [*set_, *changes] for part in ("--set", f"'{change}'"))
-        echo(" ".join(["run it: tune run", str(to), *options]))
+        header, rows = evidence(target.metric, found)
+        make_console().print(Table.of(header, rows, right=header))
+        options = [f"--set={change}" for change in [*set_, *changes]]
+        run = shlex.join(["tune", "run", str(to), *options])
+        echo("\n".join([*found.lines(target.metric), f"run it: {run}"]))
         print_pages(*pages)
     if verify:
-        short = target.shortened(found)
-        again = read_transfer(paths, spec, short.spec, short.params, beyond)
-        checked = _verify(short, list(again.rules.values()), verify, storage, address, quiet=json_)
+        longest = max(size.size.get("max_steps", math.inf) for size in found.optima.sizes)
+        if found.target.get("max_steps", 0) > longest:
+            set_ = [*set_, f"fixed.max_steps={longest:.0f}"]
+        start = partial(api.run, to, storage=storage, address=address)
+        checked = _verify(*_predict(paths, to, set_, beyond), set_, verify, start, quiet=json_)
     if json_:
-        print_json({**_facts(found), "set": changes, "verified": checked, "pages": pages})
+        facts = {"target": found.target, "rules": list(map(asdict, found.rules)), "set": changes}
+        facts |= {"loss": found.loss and asdict(found.loss), "notes": found.notes}
+        print_json({**facts, "verified": checked, "pages": pages})
     if checked and not checked["agrees"]:
         raise typer.Exit(1)
 
 
-@dataclass(frozen=True)
-class _Target:
-    """A sweep file with overrides, and the parameters of a trial of it."""
+def _predict(
+    paths: SweepPaths, to: Path, set_: list[str], beyond: bool
+) -> tuple[SweepSpec, dict[str, Any], Transfer]:
+    """The sweep of the target, the parameters of a trial of it, and what is predicted for it."""
+    from results.records.spec_file import read_spec
+    from search_spaces.loading.sweep_file import load_sweep
+    from tuning.controller.preflight.checks import preflight
+    from tuning.controller.sweep_dir.create import frozen_spec
+    from tuning.search.transfer import read_transfer
 
-    file: Path
-    set_: list[str]
-    spec: SweepSpec
-    params: dict[str, Any]
-
-    @classmethod
-    def read(cls, file: Path, set_: list[str]) -> _Target:
-        from search_spaces.loading.sweep_file import load_sweep
-        from tuning.controller.preflight.checks import preflight
-        from tuning.controller.sweep_dir.create import frozen_spec
-
-        loaded = load_sweep(file, set_)
-        params = preflight(loaded)[0]
-        return cls(file, set_, frozen_spec(loaded), params)
-
-    def change(self, name: str, value: object) -> str:
-        """What `--set` takes for a value, with five digits."""
-        section = "space" if name in self.spec.domains() else "fixed"
-        text = f"{value:.5g}" if isinstance(value, float) else json.dumps(value)
-        return f"{section}.{name}={text}"
-
-    def shortened(self, found: Transfer) -> _Target:
-        """With no more steps than the longest trials of the sweep."""
-        longest = max(size.size.get("max_steps", math.inf) for size in found.optima.sizes)
-        if found.target.get("max_steps", 0) <= longest:
-            return self
-        return self.read(self.file, [*self.set_, f"fixed.max_steps={longest:.0f}"])
+    loaded = load_sweep(to, set_)
+    params, target = preflight(loaded)[0], frozen_spec(loaded)
+    return target, params, read_transfer(paths, read_spec(paths), target, params, beyond)
 
 
-def _print(metric: str, found: Transfer) -> None:
-    from results.report.transfer_page import evidence
-    from tuning.cli.table import Table
-
-    header, rows = evidence(metric, found)
-    make_console().print(Table.of(header, rows, right=header))
-    lines = [f"{rule.name}: {rule}" for rule in found.rules.values()]
-    lines += [f"{metric}: {found.loss}"] if found.loss else []
-    for line in [*lines, *found.notes]:
-        echo(line)
+def _fitting(target: SweepSpec, name: str, value: float) -> float:
+    """A predicted value with five digits, or whole if all values of the parameter are."""
+    domain = target.domains().get(name)
+    whole = domain and all(isinstance(v, int) for v in domain.categories or (domain.lower,))
+    return round(value) if whole else float(f"{value:.5g}")
 
 
-def _facts(found: Transfer) -> dict[str, Any]:
-    rules = {
-        r.name: {
-            **asdict(r.value),
-            "follows": r.follows,
-            "exponents": {axis: asdict(e) for axis, e in r.exponents.items()},
-            "best": [{**size.size, **asdict(best)} for size, best in r.best.items()],
-        }
-        for r in found.rules.values()
-    }
-    loss = found.loss and asdict(found.loss)
-    return {"target": found.target, "rules": rules, "loss": loss, "notes": found.notes}
+def _change(target: SweepSpec, name: str, value: object) -> str:
+    """What `--set` takes for a value."""
+    return f"{'space' if name in target.domains() else 'fixed'}.{name}={json.dumps(value)}"
 
 
 def _verify(
-    target: _Target,
-    rules: list[Rule],
+    target: SweepSpec,
+    params: dict[str, Any],
+    found: Transfer,
+    set_: list[str],
     count: int,
-    storage: str | None,
-    address: str | None,
+    start: Callable[..., SweepController],
     *,
     quiet: bool,
 ) -> dict[str, Any]:
     """Train around the first prediction, beyond its band, and compare the order with it."""
     from results.analysis.leaderboard import read_leaderboard
     from results.analysis.pareto import cost
-    from tuning import api
     from tuning.cli.run.run import run_and_summarize
 
-    rule, spec = rules[0], target.spec
-    value, low, high = rule.value.value, rule.value.low, rule.value.high
+    rule, value = found.rules[0], found.rules[0].value.value
+    factor = max(_LEAST_FACTOR, rule.value.high / value)
     steps = range(-((count - 1) // 2), count // 2 + 1)
-    factor, apart = max(_LEAST_FACTOR, high / value, value / low), max(high - value, value - low)
-    away = {value * factor**k if rule.log else value + k * apart: abs(k) for k in steps}
-    pinned = {**target.params, **{one.name: one.value.value for one in rules}}
-    changes = [target.change(n, v) for n, v in pinned.items() if n != rule.name]
+    away = {_fitting(target, rule.name, value * factor**k): abs(k) for k in steps}
+    pinned = params | {one.name: _fitting(target, one.name, one.value.value) for one in found.rules}
+    changes = [_change(target, *one) for one in pinned.items() if one[0] != rule.name]
     changes += [f"space.{rule.name}={{grid_search: {list(away)}}}", f"budget={{trials: {count}}}"]
-    changes += ["scheduler=none", "replicates=1", f"name={spec.name}-verify"]
-    settings = {"overrides": [*target.set_, *changes], "storage": storage, "address": address}
-    start = partial(api.run, target.file, **settings)
-    paths = (start() if quiet else run_and_summarize(start)).paths
-    lines = read_leaderboard(paths, spec.metric, spec.mode)
+    changes += ["scheduler=none", "replicates=1", f"name={target.name}-verify"]
+    started = partial(start, overrides=[*set_, *changes])
+    paths = (started() if quiet else run_and_summarize(started)).paths
+    lines = read_leaderboard(paths, target.metric, target.mode)
     values = {line.record.params[rule.name]: line.value for line in lines}
-    costs = {v: math.inf if x is None else cost(x, spec.mode) for v, x in values.items()}
+    costs = {v: math.inf if x is None else cost(x, target.mode) for v, x in values.items()}
     ordered = [costs[one] < costs[far] for one in costs for far in costs if away[one] < away[far]]
     agrees = len(costs) == count and all(ordered)
     if not quiet:

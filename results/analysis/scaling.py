@@ -1,0 +1,289 @@
+"""What trials of several sizes say of a larger one: its best parameters, and its loss."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[np.float64]
+LEVEL = 0.9
+"""Of all intervals."""
+SPARE_TRIALS = 3
+"""Beyond the number of parameters: a size with fewer trials has no optimum."""
+FRONTIER = 4
+"""Points without which the law of the loss is not fitted: it has three numbers."""
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An estimate with the bounds of its interval."""
+
+    value: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, value: float, replicates: Array) -> Interval:
+        """That of an estimate and its bootstrap replicates."""
+        low, high = np.quantile(replicates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+        return cls(float(value), float(min(low, value)), float(max(high, value)))
+
+    def __str__(self) -> str:
+        return f"{self.value:.3g} [{self.low:.3g}, {self.high:.3g}]"
+
+
+@dataclass(frozen=True, eq=False)
+class SizeTrials:
+    """The complete trials of one size.
+
+    Attributes:
+        size: value of each size parameter, by name.
+        points: parameters on the scale on which they are compared; (trials, parameters).
+        losses: lower is better; (trials,).
+        compute: of one trial (FLOP); None if it is unknown.
+    """
+
+    size: Mapping[str, float]
+    points: Array
+    losses: Array
+    compute: float | None = None
+
+    def __str__(self) -> str:
+        return ", ".join(f"{name} {value:g}" for name, value in self.size.items())
+
+
+@dataclass(frozen=True)
+class Optima:
+    """The optimum of each size.
+
+    Attributes:
+        best: on the scale of `points`, and `inside`, whether it lies among the values that were
+            tried; (sizes, parameters). Its bootstrap `replicates` come before these axes.
+        losses: there; (sizes,).
+        curvature: (parameters,); without a minimum it is not above 0.
+    """
+
+    sizes: Sequence[SizeTrials]
+    best: Array
+    inside: NDArray[np.bool_]
+    losses: Array
+    curvature: Array
+    replicates: Array
+
+
+def fit_optima(sizes: Sequence[SizeTrials]) -> Optima:
+    """Fit `loss = a_s + b_s z + c z^2` by least squares to the better half of each size's trials.
+
+    Parameters add up. The curvature `c` of a parameter is that of all sizes, so that few trials of
+    each are enough. Replicates draw the residuals of all trials again.
+    """
+    from scipy.linalg import block_diag
+
+    count, points, losses = sizes[0].points.shape[1], [], []
+    for size in sizes:
+        half = max(count + SPARE_TRIALS, math.ceil(len(size.losses) / 2))
+        kept = np.argsort(size.losses, kind="stable")[:half]
+        points.append(size.points[kept])
+        losses.append(size.losses[kept])
+    lines = block_diag(*(np.column_stack([np.ones(len(z)), z]) for z in points))
+    design, values = np.hstack([lines, np.concatenate(points) ** 2]), np.concatenate(losses)
+    solve = np.linalg.pinv(design)
+    fitted = design @ (factors := solve @ values)
+    free = max(1, len(values) - np.linalg.matrix_rank(design))
+    rest = (values - fitted) * math.sqrt(len(values) / free)
+    drawn = fitted + np.random.default_rng(0).choice(rest, (1000, len(values)))
+    low = np.array([size.points.min(0) for size in sizes])
+    high = np.array([size.points.max(0) for size in sizes])
+
+    def minima(factors: Array) -> tuple[Array, Array]:
+        """Places, kept near what was tried, and losses."""
+        of_sizes = factors[..., :-count].reshape(*factors.shape[:-1], len(sizes), 1 + count)
+        slopes, bend = of_sizes[..., 1:], np.maximum(factors[..., None, -count:], 1e-12)
+        best = np.clip(-slopes / (2 * bend), 2 * low - high, 2 * high - low)
+        return best, of_sizes[..., 0] + (slopes * best + bend * best**2).sum(-1)
+
+    best, least = minima(factors)
+    inside, replicates = (low <= best) & (best <= high), minima(drawn @ solve.T)[0]
+    return Optima(sizes, best, inside, least, factors[-count:], replicates)
+
+
+@dataclass(frozen=True)
+class Rule:
+    """How the best value of a parameter follows the size.
+
+    Attributes:
+        place: of the parameter in the points.
+        log: whether it is compared, and follows the size, by its logarithm.
+        best: the optimum at each size that counts, by its name.
+        exponents: of the power law in all size parameters that vary. Of a parameter on a linear
+            scale: what the logarithm of the size adds.
+        follows: the size parameters of the rule; in the others the optimum is constant.
+        value: at the target.
+    """
+
+    name: str
+    place: int
+    log: bool
+    best: Mapping[str, Interval]
+    exponents: Mapping[str, Interval]
+    follows: Sequence[str]
+    value: Interval
+
+    def __str__(self) -> str:
+        form = "{}^{}" if self.log else "{1} log {0}"
+        words = {axis: form.format(axis, e) for axis, e in self.exponents.items()}
+        rule = " ".join(words.pop(axis) for axis in self.follows)
+        return ", fitted ".join([f"~ {rule}" if rule else "constant", *words.values()])
+
+
+def fit_rules(
+    optima: Optima, logs: Mapping[str, bool], target: Mapping[str, float], constant: Collection[str]
+) -> tuple[list[Rule], list[str]]:
+    """The rule that the evidence supports, for each parameter; and why others have none.
+
+    Args:
+        optima: of the sizes.
+        logs: names of the parameters, in the order of the points, and whether by their logarithm.
+        target: size parameters at which their values are asked.
+        constant: those that should not matter, by the parametrization. One whose interval excludes
+            the exponent 0 is followed nevertheless.
+    """
+    rules, problems = list[Rule](), list[str]()
+    for place, (name, log) in enumerate(logs.items()):
+        inside = optima.inside[:, place]
+        sizes = [size for size, ok in zip(optima.sizes, inside, strict=True) if ok]
+        if edge := [str(s) for s, ok in zip(optima.sizes, inside, strict=True) if not ok]:
+            problems.append(f"{name}: its best value is beyond those tried at {'; '.join(edge)}")
+        varied = [axis for axis in target if len({size.size[axis] for size in sizes}) > 1]
+        problem = _too_few(sizes, varied, target, constant)
+        if optima.curvature[place] <= 0:
+            problem = "the loss has no minimum in it"
+        if problem:
+            problems.append(f"{name}: no rule: {problem}")
+            continue
+        best, replicates = optima.best[inside, place], optima.replicates[:, inside, place]
+        value, exponents = _fit_law(sizes, varied, target, best, replicates)
+        follows = [a for a, e in exponents.items() if a not in constant or e.low * e.high > 0]
+        if len(follows) < len(varied):
+            value, fitted = _fit_law(sizes, follows, target, best, replicates)
+            exponents |= fitted
+        found = [value, *map(Interval.of, best, replicates.T)]
+        if log:
+            found = [Interval(*map(math.exp, (i.value, i.low, i.high))) for i in found]
+        of_sizes = dict(zip(map(str, sizes), found[1:], strict=True))
+        rules.append(Rule(name, place, log, of_sizes, exponents, follows, found[0]))
+    return rules, problems
+
+
+def _too_few(
+    sizes: Sequence[SizeTrials],
+    varied: Sequence[str],
+    target: Mapping[str, float],
+    constant: Collection[str],
+) -> str:
+    """Why the sizes are not enough for a law of those that vary; empty if they are."""
+    free = [axis for axis in varied if axis not in constant]
+    for axis in target.keys() - constant:
+        values = sorted({size.size[axis] for size in sizes})
+        outside = not values or not values[0] <= target[axis] <= values[-1]
+        if len(values) < 3 and outside:
+            return f"beyond {axis} {' and '.join(f'{v:g}' for v in values)} it takes 3 values of it"
+    if len(sizes) < (needed := max(2, len(varied) + 1 + bool(free))):
+        return f"{needed} sizes are needed, {len(sizes)} measured"
+    if np.linalg.matrix_rank(_design(sizes, varied, target)) <= len(varied):
+        return f"{' and '.join(varied)} grow together at all sizes"
+    return ""
+
+
+def _design(sizes: Sequence[SizeTrials], axes: Sequence[str], unit: Mapping[str, float]) -> Array:
+    rows = [[1.0, *(math.log(size.size[a] / unit[a]) for a in axes)] for size in sizes]
+    return np.array(rows)
+
+
+def _fit_law(
+    sizes: Sequence[SizeTrials],
+    axes: Sequence[str],
+    target: Mapping[str, float],
+    best: Array,
+    replicates: Array,
+) -> tuple[Interval, dict[str, Interval]]:
+    """Fit `best = a + b . log(size / target)`, which is a power law where `best` is a logarithm.
+
+    What the law leaves unexplained at the sizes is drawn for replicates and target, too.
+
+    Returns:
+        `a`, the value at the target, and the exponents `b`.
+    """
+    solve = np.linalg.pinv(design := _design(sizes, axes, target))
+    fitted, free = solve @ best, max(1, len(best) - design.shape[1])
+    spread = math.sqrt(((best - design @ fitted) ** 2).sum() / free)
+    noise = np.random.default_rng(0).normal(0, spread, (len(replicates), len(best) + 1))
+    again = (replicates + noise[:, 1:]) @ solve.T
+    again[:, 0] += noise[:, 0]
+    value, *exponents = map(Interval.of, fitted, again.T)
+    return value, dict(zip(axes, exponents, strict=True))
+
+
+@dataclass(frozen=True)
+class LossLaw:
+    """`L = floor + scale C^-exponent` (Hoffmann et al. 2022, 2203.15556), and `loss`, what it says
+    of a new measurement at the compute `at` (FLOP)."""
+
+    floor: float
+    scale: float
+    exponent: float
+    at: float
+    loss: Interval
+
+    def __str__(self) -> str:
+        return f"{self.floor:.3g} + {self.scale:.3g} C^-{self.exponent:.2g} at {self.at:.2g} FLOP"
+
+
+def frontier(compute: Array, losses: Array) -> Array:
+    """Places of the points that no point of less compute beats, by ascending compute."""
+    order = np.lexsort((losses, compute))
+    return order[losses[order] < np.minimum.accumulate([np.inf, *losses[order][:-1]])]
+
+
+def fit_loss_law(compute: Array, losses: Array, at: float) -> LossLaw:
+    """Fit the law to the points of a frontier by least squares.
+
+    The interval is that of the profile likelihood: all losses at `at` which some exponent, floor
+    and scale explain nearly as well as the best ones, by the F distribution.
+    """
+    from scipy.optimize import nnls
+    from scipy.stats import f
+
+    unit, free, fits = float(compute.max()), len(losses) - 3, []
+    for exponent in np.geomspace(0.005, 2, 200):
+        design = np.column_stack([np.ones(len(losses)), (compute / unit) ** -exponent])
+        row = np.array([1.0, (at / unit) ** -exponent])
+        factors, error = nnls(design, losses)
+        variance = 1 + row @ np.linalg.pinv(design.T @ design) @ row  # in units of the noise's
+        fits.append((error**2, float(exponent), factors, float(row @ factors), variance))
+    rss, exponent, (floor, scale), loss, _ = min(fits, key=lambda fit: fit[0])
+    limit = rss * (1 + f.ppf(LEVEL, 1, free) / free)
+    near = [(x, math.sqrt((limit - r) * v)) for r, _, _, x, v in fits if r <= limit]
+    low, high = min(x - spread for x, spread in near), max(x + spread for x, spread in near)
+    interval = Interval(loss, max(0.0, low), high)
+    return LossLaw(float(floor), float(scale) * unit**exponent, exponent, at, interval)
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """What a sweep over sizes says of the sizes of a target; `notes` name what is left out."""
+
+    target: Mapping[str, float]
+    optima: Optima
+    rules: Sequence[Rule]
+    notes: Sequence[str]
+    loss: LossLaw | None
+
+    def lines(self, metric: str) -> list[str]:
+        """The rules, the law, and what is left out, in words."""
+        rules = [f"{rule.name}: {rule}" for rule in self.rules]
+        return [*rules, *([f"{metric}: {self.loss}"] if self.loss else []), *self.notes]

@@ -1,1 +1,0 @@
-"""What trials of several sizes say of a larger one."""
