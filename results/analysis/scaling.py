@@ -149,8 +149,8 @@ def fit_rules(
         optima: of the sizes.
         logs: names of the parameters, in the order of the points, and whether by their logarithm.
         target: size parameters at which their values are asked.
-        constant: those that should not matter, by the parametrization. One whose interval excludes
-            the exponent 0 is followed nevertheless.
+        constant: those that should not matter, by the parametrization. One is followed nevertheless
+            if the interval of its exponent, from three values, excludes 0.
     """
     rules, problems = list[Rule](), list[str]()
     for place, (name, log) in enumerate(logs.items()):
@@ -158,8 +158,9 @@ def fit_rules(
         sizes = [size for size, ok in zip(optima.sizes, inside, strict=True) if ok]
         if edge := [str(s) for s, ok in zip(optima.sizes, inside, strict=True) if not ok]:
             problems.append(f"{name}: its best value is beyond those tried at {'; '.join(edge)}")
-        varied = [axis for axis in target if len({size.size[axis] for size in sizes}) > 1]
-        problem = _too_few(sizes, varied, target, constant)
+        values = {axis: sorted({size.size[axis] for size in sizes}) for axis in target}
+        varied = [axis for axis in target if len(values[axis]) > 1]
+        problem = _too_few(sizes, values, target, constant)
         if optima.curvature[place] <= 0:
             problem = "the loss has no minimum in it"
         if problem:
@@ -167,7 +168,8 @@ def fit_rules(
             continue
         best, replicates = optima.best[inside, place], optima.replicates[:, inside, place]
         value, exponents = _fit_law(sizes, varied, target, best, replicates)
-        follows = [a for a, e in exponents.items() if a not in constant or e.low * e.high > 0]
+        clear = [a for a, e in exponents.items() if e.low * e.high > 0 and len(values[a]) > 2]
+        follows = [a for a in varied if a not in constant or a in clear]
         if len(follows) < len(varied):
             value, fitted = _fit_law(sizes, follows, target, best, replicates)
             exponents |= fitted
@@ -181,17 +183,17 @@ def fit_rules(
 
 def _too_few(
     sizes: Sequence[SizeTrials],
-    varied: Sequence[str],
+    values: Mapping[str, Sequence[float]],
     target: Mapping[str, float],
     constant: Collection[str],
 ) -> str:
     """Why the sizes are not enough for a law of those that vary; empty if they are."""
+    varied = [axis for axis in target if len(values[axis]) > 1]
     free = [axis for axis in varied if axis not in constant]
-    for axis in target.keys() - constant:
-        values = sorted({size.size[axis] for size in sizes})
-        outside = not values or not values[0] <= target[axis] <= values[-1]
-        if len(values) < 3 and outside:
-            return f"beyond {axis} {' and '.join(f'{v:g}' for v in values)} it takes 3 values of it"
+    for axis in (a for a in target if a not in constant and 0 < len(values[a]) < 3):
+        if not values[axis][0] <= target[axis] <= values[axis][-1]:
+            known = " and ".join(f"{value:g}" for value in values[axis])
+            return f"beyond {axis} {known} it takes 3 values of it"
     if len(sizes) < (needed := max(2, len(varied) + 1 + bool(free))):
         return f"{needed} sizes are needed, {len(sizes)} measured"
     if np.linalg.matrix_rank(_design(sizes, varied, target)) <= len(varied):
@@ -255,22 +257,23 @@ def fit_loss_law(compute: Array, losses: Array, at: float) -> LossLaw:
     The interval is that of the profile likelihood: all losses at `at` which some exponent, floor
     and scale explain nearly as well as the best ones, by the F distribution.
     """
-    from scipy.optimize import nnls
     from scipy.stats import f
 
-    unit, free, fits = float(compute.max()), len(losses) - 3, []
-    for exponent in np.geomspace(0.005, 2, 200):
-        design = np.column_stack([np.ones(len(losses)), (compute / unit) ** -exponent])
-        row = np.array([1.0, (at / unit) ** -exponent])
-        factors, error = nnls(design, losses)
-        variance = 1 + row @ np.linalg.pinv(design.T @ design) @ row  # in units of the noise's
-        fits.append((error**2, float(exponent), factors, float(row @ factors), variance))
-    rss, exponent, (floor, scale), loss, _ = min(fits, key=lambda fit: fit[0])
-    limit = rss * (1 + f.ppf(LEVEL, 1, free) / free)
-    near = [(x, math.sqrt((limit - r) * v)) for r, _, _, x, v in fits if r <= limit]
-    low, high = min(x - spread for x, spread in near), max(x + spread for x, spread in near)
-    interval = Interval(loss, max(0.0, low), high)
-    return LossLaw(float(floor), float(scale) * unit**exponent, exponent, at, interval)
+    unit, count, exponents = float(compute.max()), len(losses), np.geomspace(0.005, 2, 400)
+    x, there = (compute / unit) ** -exponents[:, None], (at / unit) ** -exponents
+    mean = x.mean(1, keepdims=True)
+    spread = ((x - mean) ** 2).sum(1)
+    scale = np.maximum(0.0, (x - mean) @ losses / spread)
+    scale = np.where(losses.mean() < scale * mean[:, 0], x @ losses / (x**2).sum(1), scale)
+    floor = np.maximum(0.0, losses.mean() - scale * mean[:, 0])
+    rss = ((losses - floor[:, None] - scale[:, None] * x) ** 2).sum(1)
+    variance = 1 + 1 / count + (there - mean[:, 0]) ** 2 / spread  # in units of the noise's
+    limit = rss.min() * (1 + f.ppf(LEVEL, 1, count - 3) / (count - 3))
+    found, half = floor + scale * there, np.sqrt(np.maximum(0.0, limit - rss) * variance)
+    near, best = rss <= limit, int(rss.argmin())
+    low, high = max(0.0, (found - half)[near].min()), (found + half)[near].max()
+    power, interval = float(exponents[best]), Interval(float(found[best]), float(low), float(high))
+    return LossLaw(float(floor[best]), float(scale[best]) * unit**power, power, at, interval)
 
 
 @dataclass(frozen=True)

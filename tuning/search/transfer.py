@@ -134,7 +134,7 @@ def _read_sizes(
         losses, compute = np.array([v for _, v in group]), spent.pop() if len(spent) == 1 else None
         size = SizeTrials(dict(zip(names, key, strict=True)), np.array(points), losses, compute)
         if len(group) < needed:
-            few.append(f"left out: {size}: complete trials {len(group)}, needed {needed}")
+            few.append(f"left out: {size} has {len(group)} complete trials, needed {needed}")
         else:
             sizes.append(size)
     return sizes, few

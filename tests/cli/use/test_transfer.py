@@ -98,6 +98,71 @@ def test_power_law_of_the_width(tune: Tune, small: Callable[..., SweepPaths]) ->
     assert rule["follows"] == ["hidden_size"]
     exponent = rule["exponents"]["hidden_size"]
     assert exponent["low"] < -0.7 < exponent["high"]
-    out = tune("transfer", "small", "--to", "big.yaml", "--html", "page.html").out
-    assert "run it: tune run big.yaml --set=space.learning_rate=0.00" in out
+    options = ("--html", "page.html", "--set", "fixed.vocab_size=1024")
+    out = tune("transfer", "small", "--to", "big.yaml", *options).out
+    assert "vocab_size 512 → 1024" in out
+    assert "--set=fixed.vocab_size=1024 --set=space.learning_rate=0.00" in out
     assert "Best learning_rate by hidden_size" in (tune.cwd / "page.html").read_text()
+
+
+def test_constant_under_mup(tune: Tune, small: Callable[..., SweepPaths]) -> None:
+    def flat(config: dict[str, Any]) -> float:
+        return law({**config, "learning_rate": config["learning_rate"] * best_rate(config) / 0.01})
+
+    small({"hidden_size": [32, 64]}, 24, flat, parametrization="mup")
+    (rule,) = found(tune, "--set", "fixed.parametrization=mup")["rules"]
+    assert rule["follows"] == []
+    assert rule["value"]["low"] < 0.01 < rule["value"]["high"]
+    refused = tune.refused("transfer", "small", "--to", "big.yaml")
+    assert "parametrization 'mup' → 'standard'" in refused
+
+
+def test_loss_is_extrapolated_with_an_interval(
+    tune: Tune, small: Callable[..., SweepPaths]
+) -> None:
+    small({"hidden_size": [32, 64, 96, 128, 192]}, 60)
+    near = found(tune, "--set", "fixed.hidden_size=384")["loss"]["loss"]
+    assert near["low"] < 2 + 2 * 6**-0.5 < near["high"]
+    far = found(tune, "--set", "fixed.hidden_size=1536")
+    assert far["loss"] is None
+    assert any("--beyond" in note for note in far["notes"])
+    assert found(tune, "--set", "fixed.hidden_size=1536", "--beyond")["loss"] is not None
+    assert "10 at most" in tune.refused(
+        "transfer", "small", "--to", "big.yaml", "--set", "fixed.hidden_size=2048"
+    )
+
+
+def test_size_with_too_few_trials_is_named(tune: Tune, small: Callable[..., SweepPaths]) -> None:
+    small({"hidden_size": [32, 64, 128, 256]}, 15)
+    assert "hidden_size 256 has 3" in tune.refused("transfer", "small", "--to", "big.yaml")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "trials", "change", "word"),
+    [
+        ({"hidden_size": [32, 64]}, 16, "fixed.max_steps=120", "3 values"),
+        ({"hidden_size": [32, 64, 128]}, 6, "fixed.max_steps=120", "needed 4"),
+        ({"hidden_size": [32, 64]}, 8, "space.hidden_size={choice: [512]}", "no size"),
+        ({"optimizer": ["adamw", "lion"]}, 8, "fixed.max_steps=120", "optimizer"),
+        ({"hidden_size": [32, 64]}, 8, "metric=perplexity", "differ"),
+    ],
+)
+def test_what_cannot_be_transferred_is_refused(
+    tune: Tune,
+    small: Callable[..., SweepPaths],
+    sizes: dict[str, list[Any]],
+    trials: int,
+    change: str,
+    word: str,
+) -> None:
+    small(sizes, trials, lambda config: law({"hidden_size": 64, **config}))
+    assert word in tune.refused("transfer", "small", "--to", "big.yaml", "--set", change)
+
+
+def test_target_that_fixes_what_is_to_be_predicted(
+    tune: Tune, small: Callable[..., SweepPaths]
+) -> None:
+    small({"hidden_size": [32, 64, 128]}, 12)
+    fixed = TARGET.replace("space: {learning_rate", "space: {weight_decay")
+    tune.write("big.yaml", f"{fixed}".replace("{hidden_size", "{learning_rate: 0.1, hidden_size"))
+    assert "fixes learning_rate" in tune.refused("transfer", "small", "--to", "big.yaml")
