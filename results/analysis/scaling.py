@@ -61,8 +61,8 @@ class Optima:
     """The optimum of each size.
 
     Attributes:
-        best: on the scale of `points`, and `inside`, whether it lies among the values that were
-            tried; (sizes, parameters). Its bootstrap `replicates` come before these axes.
+        best: on the scale of `points`; (sizes, parameters), as `inside`, whether it is among the
+            values that were tried. Bootstrap `replicates` of it have an axis before these.
         losses: there; (sizes,).
         curvature: (parameters,); without a minimum it is not above 0.
     """
@@ -118,11 +118,10 @@ class Rule:
     Attributes:
         place: of the parameter in the points.
         log: whether it is compared, and follows the size, by its logarithm.
-        best: the optimum at each size that counts, by its name.
+        best: the optimum at each size that counts, by the text of the size; `value`: at the target.
         exponents: of the power law in all size parameters that vary. Of a parameter on a linear
             scale: what the logarithm of the size adds.
         follows: the size parameters of the rule; in the others the optimum is constant.
-        value: at the target.
     """
 
     name: str
@@ -146,8 +145,7 @@ def fit_rules(
     """The rule that the evidence supports, for each parameter; and why others have none.
 
     Args:
-        optima: of the sizes.
-        logs: names of the parameters, in the order of the points, and whether by their logarithm.
+        logs: the parameters in the order of the points, and whether by their logarithm.
         target: size parameters at which their values are asked.
         constant: those that should not matter, by the parametrization. One is followed nevertheless
             if the interval of its exponent, from three values, excludes 0.
@@ -167,12 +165,13 @@ def fit_rules(
             problems.append(f"{name}: no rule: {problem}")
             continue
         best, replicates = optima.best[inside, place], optima.replicates[:, inside, place]
-        value, exponents = _fit_law(sizes, varied, target, best, replicates)
+        value, *laws = _fit_law(_design(sizes, varied, target), best, replicates)
+        exponents = dict(zip(varied, laws, strict=True))
         clear = [a for a, e in exponents.items() if e.low * e.high > 0 and len(values[a]) > 2]
         follows = [a for a in varied if a not in constant or a in clear]
         if len(follows) < len(varied):
-            value, fitted = _fit_law(sizes, follows, target, best, replicates)
-            exponents |= fitted
+            value, *laws = _fit_law(_design(sizes, follows, target), best, replicates)
+            exponents |= dict(zip(follows, laws, strict=True))
         found = [value, *map(Interval.of, best, replicates.T)]
         if log:
             found = [Interval(*map(math.exp, (i.value, i.low, i.high))) for i in found]
@@ -188,17 +187,16 @@ def _too_few(
     constant: Collection[str],
 ) -> str:
     """Why the sizes are not enough for a law of those that vary; empty if they are."""
-    varied = [axis for axis in target if len(values[axis]) > 1]
-    free = [axis for axis in varied if axis not in constant]
     for axis in (a for a in target if a not in constant and 0 < len(values[a]) < 3):
         if not values[axis][0] <= target[axis] <= values[axis][-1]:
             known = " and ".join(f"{value:g}" for value in values[axis])
             return f"beyond {axis} {known} it takes 3 values of it"
-    if len(sizes) < (needed := max(2, len(varied) + 1 + bool(free))):
+    varied = [axis for axis in target if len(values[axis]) > 1]
+    needed = max(2, len(varied) + 1 + any(axis not in constant for axis in varied))
+    if len(sizes) < needed:
         return f"{needed} sizes are needed, {len(sizes)} measured"
-    if np.linalg.matrix_rank(_design(sizes, varied, target)) <= len(varied):
-        return f"{' and '.join(varied)} grow together at all sizes"
-    return ""
+    is_known = np.linalg.matrix_rank(_design(sizes, varied, target)) > len(varied)
+    return "" if is_known else f"{' and '.join(varied)} grow together at all sizes"
 
 
 def _design(sizes: Sequence[SizeTrials], axes: Sequence[str], unit: Mapping[str, float]) -> Array:
@@ -206,28 +204,17 @@ def _design(sizes: Sequence[SizeTrials], axes: Sequence[str], unit: Mapping[str,
     return np.array(rows)
 
 
-def _fit_law(
-    sizes: Sequence[SizeTrials],
-    axes: Sequence[str],
-    target: Mapping[str, float],
-    best: Array,
-    replicates: Array,
-) -> tuple[Interval, dict[str, Interval]]:
-    """Fit `best = a + b . log(size / target)`, which is a power law where `best` is a logarithm.
+def _fit_law(design: Array, best: Array, replicates: Array) -> list[Interval]:
+    """`a`, the value at the target, and `b` of `best = a + b . log(size / target)`.
 
     What the law leaves unexplained at the sizes is drawn for replicates and target, too.
-
-    Returns:
-        `a`, the value at the target, and the exponents `b`.
     """
-    solve = np.linalg.pinv(design := _design(sizes, axes, target))
-    fitted, free = solve @ best, max(1, len(best) - design.shape[1])
+    fitted, free = (solve := np.linalg.pinv(design)) @ best, max(1, len(best) - design.shape[1])
     spread = math.sqrt(((best - design @ fitted) ** 2).sum() / free)
     noise = np.random.default_rng(0).normal(0, spread, (len(replicates), len(best) + 1))
     again = (replicates + noise[:, 1:]) @ solve.T
     again[:, 0] += noise[:, 0]
-    value, *exponents = map(Interval.of, fitted, again.T)
-    return value, dict(zip(axes, exponents, strict=True))
+    return list(map(Interval.of, fitted, again.T))
 
 
 @dataclass(frozen=True)
@@ -254,8 +241,8 @@ def frontier(compute: Array, losses: Array) -> Array:
 def fit_loss_law(compute: Array, losses: Array, at: float) -> LossLaw:
     """Fit the law to the points of a frontier by least squares.
 
-    The interval is that of the profile likelihood: all losses at `at` which some exponent, floor
-    and scale explain nearly as well as the best ones, by the F distribution.
+    The interval has all losses at `at` which some exponent, floor and scale explain nearly as well
+    as the best ones, by the F distribution (the profile likelihood).
     """
     from scipy.stats import f
 
@@ -263,7 +250,7 @@ def fit_loss_law(compute: Array, losses: Array, at: float) -> LossLaw:
     x, there = (compute / unit) ** -exponents[:, None], (at / unit) ** -exponents
     mean = x.mean(1, keepdims=True)
     spread = ((x - mean) ** 2).sum(1)
-    scale = np.maximum(0.0, (x - mean) @ losses / spread)
+    scale = (x - mean) @ losses / spread
     scale = np.where(losses.mean() < scale * mean[:, 0], x @ losses / (x**2).sum(1), scale)
     floor = np.maximum(0.0, losses.mean() - scale * mean[:, 0])
     rss = ((losses - floor[:, None] - scale[:, None] * x) ** 2).sum(1)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import cycle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import plotly.graph_objects as go
@@ -53,14 +54,12 @@ def write_transfer(title: str, metric: str, found: Transfer, target: Path) -> No
     write_page(target, title, [], section_messages(sections))
 
 
-def write_coordinates(
-    title: str, lines: Sequence[tuple[str, str, Sequence[int], Sequence[float]]], target: Path
-) -> None:
-    """Write a coordinate check; a line is an axis, a name, sizes, and the change at each."""
+def write_coordinates(title: str, found: Sequence[Mapping[str, Any]], target: Path) -> None:
+    """Write a coordinate check: of each activation axis, name, and the changes at the sizes."""
     plots: dict[str, go.Figure] = {}
-    for axis, name, sizes, changes in lines:
-        plot = plots.setdefault(axis, _blank(axis, "change (RMS)"))
-        plot.add_scatter(x=sizes, y=changes, name=text(name))
+    for one in found:
+        plot = plots.setdefault(one["axis"], _blank(one["axis"], "change (RMS)"))
+        plot.add_scatter(x=one["sizes"], y=one["changes"], name=text(one["name"]))
     sections = [PageSection(f"Activations by {axis}", plot=plot) for axis, plot in plots.items()]
     write_page(target, title, [], section_messages(sections))
 

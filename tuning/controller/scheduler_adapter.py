@@ -28,20 +28,18 @@ class SchedulerAdapter:
 
     def __init__(self, spec: SweepSpec) -> None:
         self._spec, self._objectives = spec, spec.objectives
-        self._make = partial(make_scheduler, spec.scheduler, spec.domains(), spec.seed)
-        self._first: Scheduler = self._make()
-        self.rungs = self._first.rungs
-        self._groups = defaultdict[object, Scheduler](self._make)
+        self._groups = defaultdict[object, Scheduler](
+            partial(make_scheduler, spec.scheduler, spec.domains(), spec.seed)
+        )
+        self.rungs = self._groups[()].rungs
         self._by_trial: dict[str, Scheduler] = {}
-        if not spec.scheduler.per:
-            self._groups[()] = self._first
         self.curves = ScoreCurves()
         self._finals: dict[str, list[float]] = {}
         self._joint = ReplicateScores(spec.replicates)
         self._stopped: set[str] = set()
 
     def _of(self, trial_id: str) -> Scheduler:
-        return self._by_trial.get(base_trial_id(trial_id), self._first)
+        return self._by_trial.get(base_trial_id(trial_id), self._groups[()])
 
     def divergence(self, report: Report) -> str | None:
         """A few words if a report shows that the model diverged; else None."""

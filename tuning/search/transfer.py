@@ -20,25 +20,25 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.config import TrainableConfig
 from trainables.registry import resolve_for
 
-_FARTHEST = 10.0
-"""Times the largest measured size, or compute, up to which a law is believed."""
-_TOO_FAR = "the largest measured; 10 at most, or --beyond"
-_CONSTANT = {"mup": ("hidden_size",), "completep": ("hidden_size", "num_layers")}
-"""Size parameters in which the best settings are constant, by `parametrization`."""
+_FARTHEST, _TOO_FAR = 10.0, "the largest measured; 10 at most, or --beyond"
+# size parameters in which the best settings are constant, by parametrization
+_CONSTANT: Mapping[Any, Sequence[str]] = {
+    "mup": ("hidden_size",),
+    "completep": ("hidden_size", "num_layers"),
+}
+# settings of which each value has rules of its own, and those without an effect on them
 _DECISIVE = ("parametrization", "base_hidden_size", "base_num_layers", "optimizer")
-"""Settings of which each value has rules of its own."""
 _HARMLESS = ("init_seed", "eval_every", "eval_sequences", "dtype", "compile", "micro_batch_size")
 
 
 def read_transfer(
     paths: SweepPaths, spec: SweepSpec, target: SweepSpec, params: Mapping[str, Any], beyond: bool
 ) -> Transfer:
-    """Fit the rules of a sweep, and apply them to a target.
+    """Fit the rules of a sweep to its complete trials, and apply them to a target.
 
     Args:
-        paths, spec: of the sweep. Its complete trials count.
-        target: the sweep of the large configuration.
-        params: searched parameters of one of its trials, by dotted name.
+        paths, spec: of the sweep.
+        target, params: another sweep, and the searched parameters of one of its trials.
         beyond: extrapolate farther than 10 times.
 
     Raises:
@@ -46,6 +46,8 @@ def read_transfer(
     """
     names, logs = _split(spec, target)
     config, wanted = _settings(target, target.nest(params))
+    if lacking := [name for name in names if name not in wanted]:
+        raise UserError(f"{target.name} has no {', '.join(lacking)}, a size of {spec.name}")
     goal = {name: float(wanted[name]) for name in names}
     sizes, problems = _read_sizes(paths, spec, names, logs)
     if len(sizes) < 2:
@@ -53,14 +55,16 @@ def read_transfer(
     notes = _differences(_settings(spec, read_trials(paths)[0].config)[1], wanted, spec.domains())
     if not beyond:
         _check_reach(goal, sizes)
-    optima = scaling.fit_optima(sizes)
-    constant = _CONSTANT.get(str(wanted.get("parametrization")), ())
+    optima, constant = scaling.fit_optima(sizes), _CONSTANT.get(wanted.get("parametrization"), ())
     rules, unruled = scaling.fit_rules(optima, logs, goal, constant)
     problems += unruled
     if not rules:
         raise UserError(*(f"{paths.name}: {line}" for line in problems))
-    loss, why = _loss_law(spec, optima, _compute(config), beyond)
-    return Transfer(goal, optima, rules, [*notes, *problems, *why], loss)
+    law = _loss_law(optima, spec.mode, _compute(config), beyond)
+    if isinstance(law, str):
+        problems.append(f"{spec.metric} is not extrapolated: {law}")
+    loss = law if isinstance(law, LossLaw) else None
+    return Transfer(goal, optima, rules, notes + problems, loss)
 
 
 def _split(spec: SweepSpec, target: SweepSpec) -> tuple[list[str], dict[str, bool]]:
@@ -74,15 +78,15 @@ def _split(spec: SweepSpec, target: SweepSpec) -> tuple[list[str], dict[str, boo
         raise UserError(f"{spec.name} and {target.name} differ in trainable, metric or mode")
     sizes, logs, fixed = list[str](), dict[str, bool](), flattened(target.fixed)
     for name, domain in spec.domains().items():
-        if not all(type(value) in (int, float) for value in domain.categories):
+        values, is_open = domain.categories or (domain.lower,), name in target.domains()
+        if not all(type(value) in (int, float) for value in values):
             raise UserError(f"{name}: its values are not numbers; a sweep for a transfer fixes it")
-        listed = domain.is_categorical or domain.integer or domain.q is not None
-        if listed and name not in target.domains():
+        if (domain.is_categorical or domain.integer) and not is_open and min(values) > 0:
             sizes.append(name)
         elif name in fixed:
             raise UserError(f"{target.name} fixes {name} at {show(fixed[name])}; leave it out")
         else:
-            logs[name] = domain.log or min(domain.categories, default=0) > 0
+            logs[name] = domain.log or (domain.is_categorical and min(values) > 0)
     if not sizes or not logs:
         raise UserError(
             f"{spec.name}: no {'parameter to predict' if sizes else 'size'}; a size has listed "
@@ -133,10 +137,10 @@ def _read_sizes(
         spent = {_compute(_settings(spec, record.config)[0]) for record, _ in group}
         losses, compute = np.array([v for _, v in group]), spent.pop() if len(spent) == 1 else None
         size = SizeTrials(dict(zip(names, key, strict=True)), np.array(points), losses, compute)
-        if len(group) < needed:
-            few.append(f"left out: {size} has {len(group)} complete trials, needed {needed}")
-        else:
+        if len(group) >= needed:
             sizes.append(size)
+        else:
+            few.append(f"left out: {size} has {len(group)} complete trials, needed {needed}")
     return sizes, few
 
 
@@ -154,22 +158,16 @@ def _check_reach(goal: Mapping[str, float], sizes: Sequence[SizeTrials]) -> None
             raise UserError(f"{name} {value:g} is {value / largest:.3g} times {_TOO_FAR}")
 
 
-def _loss_law(
-    spec: SweepSpec, optima: Optima, wanted: float | None, beyond: bool
-) -> tuple[LossLaw | None, list[str]]:
-    """The law of the loss against compute; or None, and why, in a line."""
-    spent = [size.compute for size in optima.sizes]
-    if spec.mode != "min" or min(optima.losses) <= 0:
-        why = "the law is of losses above 0"
-    elif wanted is None or None in spent:
-        why = "the compute of its trials is not known"
-    else:
-        compute = np.array(spent, dtype=float)
-        best = scaling.frontier(compute, optima.losses)
-        if len(best) < scaling.FRONTIER:
-            why = f"sizes on the frontier of compute {len(best)}, needed {scaling.FRONTIER}"
-        elif (ratio := wanted / compute.max()) > _FARTHEST and not beyond:
-            why = f"the compute is {ratio:.3g} times {_TOO_FAR}"
-        else:
-            return scaling.fit_loss_law(compute[best], optima.losses[best], wanted), []
-    return None, [f"{spec.metric} is not extrapolated: {why}"]
+def _loss_law(optima: Optima, mode: str, at: float | None, beyond: bool) -> LossLaw | str:
+    """The law of the loss against compute, or why there is none."""
+    spent = [size.compute for size in optima.sizes if size.compute is not None]
+    if mode != "min" or min(optima.losses) <= 0:
+        return "the law is of losses above 0"
+    if at is None or len(spent) < len(optima.sizes):
+        return "the compute of its trials is not known"
+    best = scaling.frontier(np.array(spent), optima.losses)
+    if len(best) < scaling.FRONTIER:
+        return f"sizes on the frontier of compute {len(best)}, needed {scaling.FRONTIER}"
+    if at > _FARTHEST * max(spent) and not beyond:
+        return f"the compute is {at / max(spent):.3g} times {_TOO_FAR}"
+    return scaling.fit_loss_law(np.array(spent)[best], optima.losses[best], at)

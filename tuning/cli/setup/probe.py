@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,7 +20,6 @@ from tuning.cli.options import File, Json, Set, StorageDir
 if TYPE_CHECKING:
     from search_spaces.layout import Layout
     from search_spaces.spec.sweep import SweepSpec
-    from trainables.causal_lm.config import CausalLMConfig
     from tuning.controller.resources.layouts import Choice
     from tuning.evaluation.probe import Measured
     from tuning.evaluation.progress import PrintLine
@@ -96,33 +96,6 @@ def _check_coordinates(
     from results.paths import Storage
     from results.report.transfer_page import write_coordinates
     from results.sweep_folder.folder import resolve_storage
-    from trainables.causal_lm.coordinates import coordinates
-
-    spec, params, config = _causal_lm(file, set_)
-    say: PrintLine = (lambda line: None) if json_ else echo
-    say(f"{spec.name}: {' '.join(f'{k}={number(v)}' for k, v in params.items())}")
-    found = []
-    for one in coordinates(config, Storage(resolve_storage(storage or spec.storage).root).cache):
-        found.append(one)
-        changes = "  ".join(f"{n}: {v:.3g}" for n, v in zip(one.sizes, one.changes, strict=True))
-        mark = "" if one.is_flat else "  not flat"
-        say(f"{one.axis:11}  {one.name:9}  {changes}  ~ size^{one.exponent:.2f}{mark}")
-    wrong = [f"{one.name} by {one.axis}" for one in found if not one.is_flat]
-    if html is not None:
-        title = f"{spec.name}: coordinates, {config.parametrization}"
-        lines = [(one.axis, one.name, one.sizes, one.changes) for one in found]
-        say(f"page {write_page(html, lambda page: write_coordinates(title, lines, page))}")
-    if json_:
-        facts = [{**asdict(one), "exponent": one.exponent, "flat": one.is_flat} for one in found]
-        print_json({"sweep": spec.name, "params": params, "coordinates": facts})
-    verdict = f"not flat: {', '.join(wrong)}" if wrong else "flat at all sizes"
-    say(f"parametrization {config.parametrization}: {verdict}")
-    if wrong:
-        raise typer.Exit(1)
-
-
-def _causal_lm(file: Path, set_: list[str]) -> tuple[SweepSpec, dict[str, Any], CausalLMConfig]:
-    """A sweep, and the parameters and the configuration of a trial of it."""
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.preflight.relative_paths import with_absolute_fixed
@@ -132,8 +105,26 @@ def _causal_lm(file: Path, set_: list[str]) -> tuple[SweepSpec, dict[str, Any], 
     if spec.trainable != "causal_lm":
         raise UserError(f"tune probe --coordinates checks causal_lm, not {spec.trainable}")
     from trainables.causal_lm.config import CausalLMConfig
+    from trainables.causal_lm.coordinates import coordinates
 
-    return spec, params, CausalLMConfig.model_validate(spec.nest(params))
+    config, facts = CausalLMConfig.model_validate(spec.nest(params)), []
+    say: PrintLine = (lambda line: None) if json_ else echo
+    say(f"{spec.name}: {' '.join(f'{k}={number(v)}' for k, v in params.items())}")
+    for one in coordinates(config, Storage(resolve_storage(storage or spec.storage).root).cache):
+        facts.append({**asdict(one), "exponent": one.exponent, "flat": one.is_flat})
+        changes = "  ".join(f"{n}: {v:.3g}" for n, v in zip(one.sizes, one.changes, strict=True))
+        power = f"~ size^{one.exponent:.2f}{'  not flat' * (not one.is_flat)}"
+        say(f"{one.axis:11}  {one.name:9}  {changes}  {power}")
+    wrong = [f"{one['name']} by {one['axis']}" for one in facts if not one["flat"]]
+    if html is not None:
+        write = partial(write_coordinates, f"{spec.name}: {config.parametrization}", facts)
+        say(f"page {write_page(html, write)}")
+    if json_:
+        print_json({"sweep": spec.name, "params": params, "coordinates": facts})
+    verdict = f"not flat: {', '.join(wrong)}" if wrong else "flat at all sizes"
+    say(f"parametrization {config.parametrization}: {verdict}")
+    if wrong:
+        raise typer.Exit(1)
 
 
 def _measure(

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
     from search_spaces.spec.sweep import SweepSpec
     from tuning.controller.sweep import SweepController
 
-_LEAST_FACTOR = 2.0
-"""Between the values that are verified: closer ones differ less than two seeds."""
-
 
 def transfer(
     sweep: Sweep,
@@ -129,7 +126,7 @@ def _verify(
     from tuning.cli.run.run import run_and_summarize
 
     rule, value = found.rules[0], found.rules[0].value.value
-    factor = max(_LEAST_FACTOR, rule.value.high / value)
+    factor = max(2.0, rule.value.high / value)  # closer ones may differ less than two seeds
     steps = range(-((count - 1) // 2), count // 2 + 1)
     away = {_fitting(target, rule.name, value * factor**k): abs(k) for k in steps}
     pinned = params | {one.name: _fitting(target, one.name, one.value.value) for one in found.rules}
@@ -144,6 +141,6 @@ def _verify(
     ordered = [costs[one] < costs[far] for one in costs for far in costs if away[one] < away[far]]
     agrees = len(costs) == count and all(ordered)
     if not quiet:
-        said = "agrees" if agrees else "disagrees"
-        echo(f"verified: the order at {count} values of {rule.name} {said} with the prediction")
+        said = f"{'agrees' if agrees else 'disagrees'} with the prediction"
+        echo(f"verified: the order at {count} values of {rule.name} {said}")
     return {"parameter": rule.name, "values": values, "agrees": agrees, "sweep": paths.name}
