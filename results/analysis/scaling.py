@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 Array = NDArray[np.float64]
 LEVEL = 0.9
 """Of all intervals."""
-SPARE_TRIALS = 3
-"""Beyond the number of parameters: a size with fewer trials has no optimum."""
-FRONTIER = 4
-"""Points without which the law of the loss is not fitted: it has three numbers."""
+SPARE_TRIALS, FRONTIER = 3, 4
+"""Trials of a size beyond the number of parameters; sizes that the law of the loss needs."""
 
 
 @dataclass(frozen=True)
@@ -148,7 +146,7 @@ def fit_rules(
         logs: the parameters in the order of the points, and whether by their logarithm.
         target: size parameters at which their values are asked.
         constant: those that should not matter, by the parametrization. One is followed nevertheless
-            if the interval of its exponent, from three values, excludes 0.
+            if its exponent, from three values, is clearly not 0.
     """
     rules, problems = list[Rule](), list[str]()
     for place, (name, log) in enumerate(logs.items()):
@@ -167,7 +165,8 @@ def fit_rules(
         best, replicates = optima.best[inside, place], optima.replicates[:, inside, place]
         value, *laws = _fit_law(_design(sizes, varied, target), best, replicates)
         exponents = dict(zip(varied, laws, strict=True))
-        clear = [a for a, e in exponents.items() if e.low * e.high > 0 and len(values[a]) > 2]
+        wide = {a: e.high - e.low for a, e in exponents.items() if len(values[a]) > 2}
+        clear = [a for a, width in wide.items() if abs(exponents[a].value) > width]
         follows = [a for a in varied if a not in constant or a in clear]
         if len(follows) < len(varied):
             value, *laws = _fit_law(_design(sizes, follows, target), best, replicates)
@@ -205,10 +204,8 @@ def _design(sizes: Sequence[SizeTrials], axes: Sequence[str], unit: Mapping[str,
 
 
 def _fit_law(design: Array, best: Array, replicates: Array) -> list[Interval]:
-    """`a`, the value at the target, and `b` of `best = a + b . log(size / target)`.
-
-    What the law leaves unexplained at the sizes is drawn for replicates and target, too.
-    """
+    """`a`, the value at the target, and `b` of `best = a + b . log(size / target)`. What the law
+    leaves unexplained at the sizes is drawn for replicates and target, too."""
     fitted, free = (solve := np.linalg.pinv(design)) @ best, max(1, len(best) - design.shape[1])
     spread = math.sqrt(((best - design @ fitted) ** 2).sum() / free)
     noise = np.random.default_rng(0).normal(0, spread, (len(replicates), len(best) + 1))
@@ -232,18 +229,15 @@ class LossLaw:
         return f"{self.floor:.3g} + {self.scale:.3g} C^-{self.exponent:.2g} at {self.at:.2g} FLOP"
 
 
-def frontier(compute: Array, losses: Array) -> Array:
+def frontier(compute: Array, losses: Array) -> NDArray[np.intp]:
     """Places of the points that no point of less compute beats, by ascending compute."""
     order = np.lexsort((losses, compute))
     return order[losses[order] < np.minimum.accumulate([np.inf, *losses[order][:-1]])]
 
 
 def fit_loss_law(compute: Array, losses: Array, at: float) -> LossLaw:
-    """Fit the law to the points of a frontier by least squares.
-
-    The interval has all losses at `at` which some exponent, floor and scale explain nearly as well
-    as the best ones, by the F distribution (the profile likelihood).
-    """
+    """Fit the law to a frontier by least squares. The interval has all losses at `at` which some
+    law explains nearly as well as the best one, by the F distribution (the profile likelihood)."""
     from scipy.stats import f
 
     unit, count, exponents = float(compute.max()), len(losses), np.geomspace(0.005, 2, 400)

@@ -91,10 +91,8 @@ def coordinates(config: CausalLMConfig, cache: Path) -> Iterator[Coordinate]:
 
 def _smaller(size: int, least: int) -> list[int]:
     """The size and its halves, ascending, at most four."""
-    found = [size]
-    while len(found) < 4 and found[0] % 2 == 0 and found[0] // 2 >= least:
-        found.insert(0, found[0] // 2)
-    return found
+    whole = (k for k in (3, 2, 1) if size % 2**k == 0 and size // 2**k >= least)
+    return [*(size // 2**k for k in whole), size]
 
 
 def _along(

@@ -104,11 +104,7 @@ def _settings(spec: SweepSpec, config: Mapping[str, Any]) -> tuple[TrainableConf
 def _differences(
     known: Mapping[str, Any], wanted: Mapping[str, Any], searched: Collection[str]
 ) -> list[str]:
-    """What else of the target is not as in the sweep, in one line.
-
-    Raises:
-        UserError: it has another parametrization or optimizer.
-    """
+    """What else of the target is not as in the sweep, in one line; refused if it is decisive."""
     changed = {
         name: f"{name} {show(known.get(name))} → {show(value)}"
         for name, value in wanted.items()
@@ -147,9 +143,8 @@ def _read_sizes(
 def _compute(config: TrainableConfig) -> float | None:
     """FLOP of a whole training: 6 for each weight and token; None if the size is not known."""
     names = ("num_parameters", "batch_size", "max_steps")
-    parts = [getattr(config, name, None) for name in names]
-    known = [6.0, getattr(config, "sequence_length", 1), *(p for p in parts if p is not None)]
-    return None if None in parts else math.prod(known)
+    parts = [getattr(config, "sequence_length", 1), *(getattr(config, n, None) for n in names)]
+    return None if None in parts else 6.0 * math.prod(parts)
 
 
 def _check_reach(goal: Mapping[str, float], sizes: Sequence[SizeTrials]) -> None:
