@@ -143,8 +143,8 @@ def _read_sizes(
 def _compute(config: TrainableConfig) -> float | None:
     """FLOP of a whole training: 6 for each weight and token; None if the size is not known."""
     names = ("num_parameters", "batch_size", "max_steps")
-    parts = [getattr(config, "sequence_length", 1), *(getattr(config, n, None) for n in names)]
-    return None if None in parts else 6.0 * math.prod(parts)
+    tokens, parts = getattr(config, "sequence_length", 1), [getattr(config, n, None) for n in names]
+    return None if None in parts else 6.0 * tokens * math.prod(filter(None, parts))
 
 
 def _check_reach(goal: Mapping[str, float], sizes: Sequence[SizeTrials]) -> None:

@@ -76,9 +76,9 @@ def transfer(
         start = partial(api.run, to, storage=storage, address=address)
         checked = _verify(*_predict(paths, to, set_, beyond), set_, verify, start, quiet=json_)
     if json_:
-        facts = {"target": found.target, "rules": list(map(asdict, found.rules)), "set": changes}
-        facts |= {"loss": found.loss and asdict(found.loss), "notes": found.notes}
-        print_json({**facts, "verified": checked, "pages": pages})
+        loss, rules = found.loss and asdict(found.loss), list(map(asdict, found.rules))
+        facts = {"target": found.target, "rules": rules, "loss": loss, "notes": found.notes}
+        print_json({**facts, "set": changes, "verified": checked, "pages": pages})
     if checked and not checked["agrees"]:
         raise typer.Exit(1)
 
