@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
-Array = NDArray[np.float64]
+    Array = NDArray[np.float64]
 LEVEL = 0.9
 """Of all intervals."""
 SPARE_TRIALS, FRONTIER = 3, 4
@@ -27,6 +29,8 @@ class Interval:
     @classmethod
     def of(cls, value: float, replicates: Array) -> Interval:
         """That of an estimate and its bootstrap replicates."""
+        import numpy as np
+
         low, high = np.quantile(replicates, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
         return cls(float(value), float(min(low, value)), float(max(high, value)))
 
@@ -79,6 +83,7 @@ def fit_optima(sizes: Sequence[SizeTrials]) -> Optima:
     Parameters add up. The curvature `c` of a parameter is that of all sizes, so that few trials of
     each are enough. Replicates draw the residuals of all trials again.
     """
+    import numpy as np
     from scipy.linalg import block_diag
 
     count, points, losses = sizes[0].points.shape[1], [], []
@@ -186,6 +191,8 @@ def _too_few(
     constant: Collection[str],
 ) -> str:
     """Why the sizes are not enough for a law of those that vary; empty if they are."""
+    import numpy as np
+
     for axis in (a for a in target if a not in constant and 0 < len(values[a]) < 3):
         if not values[axis][0] <= target[axis] <= values[axis][-1]:
             known = " and ".join(f"{value:g}" for value in values[axis])
@@ -199,6 +206,8 @@ def _too_few(
 
 
 def _design(sizes: Sequence[SizeTrials], axes: Sequence[str], unit: Mapping[str, float]) -> Array:
+    import numpy as np
+
     rows = [[1.0, *(math.log(size.size[a] / unit[a]) for a in axes)] for size in sizes]
     return np.array(rows)
 
@@ -206,6 +215,8 @@ def _design(sizes: Sequence[SizeTrials], axes: Sequence[str], unit: Mapping[str,
 def _fit_law(design: Array, best: Array, replicates: Array) -> list[Interval]:
     """`a`, the value at the target, and `b` of `best = a + b . log(size / target)`. What the law
     leaves unexplained at the sizes is drawn for replicates and target, too."""
+    import numpy as np
+
     fitted, free = (solve := np.linalg.pinv(design)) @ best, max(1, len(best) - design.shape[1])
     spread = math.sqrt(((best - design @ fitted) ** 2).sum() / free)
     noise = np.random.default_rng(0).normal(0, spread, (len(replicates), len(best) + 1))
@@ -231,6 +242,8 @@ class LossLaw:
 
 def frontier(compute: Array, losses: Array) -> NDArray[np.intp]:
     """Places of the points that no point of less compute beats, by ascending compute."""
+    import numpy as np
+
     order = np.lexsort((losses, compute))
     return order[losses[order] < np.minimum.accumulate([np.inf, *losses[order][:-1]])]
 
@@ -238,6 +251,7 @@ def frontier(compute: Array, losses: Array) -> NDArray[np.intp]:
 def fit_loss_law(compute: Array, losses: Array, at: float) -> LossLaw:
     """Fit the law to a frontier by least squares. The interval has all losses at `at` which some
     law explains nearly as well as the best one, by the F distribution (the profile likelihood)."""
+    import numpy as np
     from scipy.stats import f
 
     unit, count, exponents = float(compute.max()), len(losses), np.geomspace(0.005, 2, 400)
