@@ -43,7 +43,6 @@ class SizeTrials:
     """The complete trials of one size.
 
     Attributes:
-        size: value of each size parameter, by name.
         points: parameters on the scale on which they are compared; (trials, parameters).
         losses: lower is better; (trials,).
         compute: of one trial (FLOP); None if it is unknown.
@@ -273,7 +272,7 @@ def fit_loss_law(compute: Array, losses: Array, at: float) -> LossLaw:
 
 @dataclass(frozen=True)
 class Transfer:
-    """What a sweep over sizes says of the sizes of a target; `notes` name what is left out."""
+    """What a sweep over sizes says of those of a target; `notes` name what is left out."""
 
     target: Mapping[str, float]
     optima: Optima

@@ -34,12 +34,8 @@ _HARMLESS = ("init_seed", "eval_every", "eval_sequences", "dtype", "compile", "m
 def read_transfer(
     paths: SweepPaths, spec: SweepSpec, target: SweepSpec, params: Mapping[str, Any], beyond: bool
 ) -> Transfer:
-    """Fit the rules of a sweep to its complete trials, and apply them to a target.
-
-    Args:
-        paths, spec: of the sweep.
-        target, params: another sweep, and the searched parameters of one of its trials.
-        beyond: extrapolate farther than 10 times.
+    """Fit the rules of a sweep to its complete trials, and apply them to `target`, a sweep that has
+    a trial with `params`; farther than 10 times the measured sizes if it may go `beyond`.
 
     Raises:
         UserError: no parameter has a rule, or the target is of another kind or too far.
@@ -69,11 +65,7 @@ def read_transfer(
 
 def _split(spec: SweepSpec, target: SweepSpec) -> tuple[list[str], dict[str, bool]]:
     """The sizes of a sweep, with listed numbers that the target does not search; its parameters to
-    predict, and whether by their logarithm.
-
-    Raises:
-        UserError: there is none of one kind, or a parameter is neither.
-    """
+    predict, and whether by their logarithm. A sweep without one or the other is refused."""
     if (spec.trainable, spec.objectives) != (target.trainable, target.objectives):
         raise UserError(f"{spec.name} and {target.name} differ in trainable, metric or mode")
     sizes, logs, fixed = list[str](), dict[str, bool](), flattened(target.fixed)
