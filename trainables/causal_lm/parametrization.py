@@ -4,7 +4,7 @@ muP (Yang et al. 2022, 2203.03466) scales initial values and learning rates of e
 the width; CompleteP (Dey et al. 2025, 2505.01618) also by the depth. Multipliers of the forward
 pass are folded into weights (a factor of an output is the same factor of its matrix's initial value
 and, as AdamW, Lion and Muon do not see the size of a gradient, of its learning rate), so a trained
-model is a plain one of `transformers`. docs/transfer.md has the table of the factors; Muon's updates
+model is a plain one of `transformers`. docs/transfer.md has the table; Muon's updates
 have the RMS of AdamW's.
 
 Weight decay is divided by the factor of the learning rate, so that a step takes the same part of a
