@@ -100,7 +100,8 @@ def rung_evidence(spec: SweepSpec, trials: Sequence[Trial]) -> RungEvidence | No
     """Compare the order at the rungs with the final order of complete trials.
 
     A rung keeps the best `1 / reduction_factor` of the trials that reached it. Every scheduler with
-    a `max_t` has such steps, also one that stops nothing there.
+    a `max_t` has such steps, also one that stops nothing there. With `scheduler.per`, only trials
+    like the winner count.
 
     Args:
         spec: of the sweep.
@@ -113,12 +114,15 @@ def rung_evidence(spec: SweepSpec, trials: Sequence[Trial]) -> RungEvidence | No
     if len(spec.objectives) > 1 or not steps or spec.scheduler.name in ("pbt", "pb2"):
         return None
     curves = {record.id: _costs(spec, reports) for record, reports in trials}
+    groups = {r.id: [r.params.get(name) for name in spec.scheduler.per] for r, _ in trials}
     finals = {
         record.id: curves[record.id][max(curves[record.id])]
         for record, _ in trials
         if _is_complete(record, curves[record.id], spec)
     }
     winner = min(finals, key=lambda trial: finals[trial], default="")
+    curves = {t: curve for t, curve in curves.items() if groups[t] == groups.get(winner)}
+    finals = {t: final for t, final in finals.items() if t in curves}
     factor = spec.scheduler.reduction_factor
     places = [_places(_at_rung(curves, step), math.ceil(step), factor) for step in steps]
     missed = {t for at in places for t, place in at.items() if not place.kept}

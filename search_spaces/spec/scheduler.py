@@ -57,6 +57,11 @@ class SchedulerSpec(NamedSection):
         description="asha_promote, one metric: spend a small share of the steps to test whether "
         "the rungs keep the trial that ends best, and ignore them while they do not.",
     )
+    per: list[str] = Field(
+        default_factory=list,
+        description="Parameters whose trials are compared only with trials of the same values: "
+        "sizes and lengths of a sweep for tune transfer.",
+    )
     interval: int | None = Field(
         None, ge=1, description="pbt, pb2: a generation; default: a tenth of max_t (steps)."
     )
@@ -123,7 +128,10 @@ def check_scheduler(scheduler: SchedulerSpec, info: ValidationInfo) -> Scheduler
     if scheduler.name in PAUSING and sweep.get("replicates", 1) > 1:
         raise ValueError(f"{scheduler.name} takes no replicates; asha takes them")
     known = domains_by_name(sweep.get("space", {}))
-    for name in scheduler.mutate or []:
-        if name not in known:
-            raise ValueError(f"mutate: {name!r} is not in the space{suggest(name, known)}")
+    if scheduler.per and scheduler.name in ("none", "pbt", "pb2"):
+        raise ValueError(f"per: no effect with {scheduler.name}; asha takes it")
+    for key, names in {"mutate": scheduler.mutate or [], "per": scheduler.per}.items():
+        for name in names:
+            if name not in known:
+                raise ValueError(f"{key}: {name!r} is not in the space{suggest(name, known)}")
     return scheduler

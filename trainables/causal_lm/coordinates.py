@@ -7,8 +7,9 @@ or depth. A wrong rule shows as a power of it.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import geometric_mean, linear_regression
 from typing import Any
@@ -90,10 +91,8 @@ def coordinates(config: CausalLMConfig, cache: Path) -> Iterator[Coordinate]:
 
 def _smaller(size: int, least: int) -> list[int]:
     """The size and its halves, ascending, at most four."""
-    found = [size]
-    while len(found) < 4 and found[0] % 2 == 0 and found[0] // 2 >= least:
-        found.insert(0, found[0] // 2)
-    return found
+    whole = (k for k in (3, 2, 1) if size % 2**k == 0 and size // 2**k >= least)
+    return [*(size // 2**k for k in whole), size]
 
 
 def _along(
@@ -146,25 +145,17 @@ def _of_model(config: CausalLMConfig, cache: Path) -> dict[str, float]:
 def _activations(model: nn.Module, tokens: torch.Tensor) -> dict[str, torch.Tensor]:
     """Outputs of the parts of a model, float32, by name."""
     hf: Any = model
-    parts: dict[str, nn.Module] = {"embedding": hf.model.embed_tokens, "logits": hf.lm_head}
+    parts = {"embedding": hf.model.embed_tokens, "residual": hf.model.norm, "logits": hf.lm_head}
     for number, layer in enumerate(hf.model.layers):
         parts |= {f"attention {number}": layer.self_attn, f"mlp {number}": layer.mlp}
     found: dict[str, torch.Tensor] = {}
 
-    def keep(name: str) -> Callable[[nn.Module, Any, Any], None]:
-        def hook(_: nn.Module, given: Any, out: Any) -> None:
-            found[name] = (out[0] if isinstance(out, tuple) else out).float()
+    def hook(name: str, _: nn.Module, given: Any, out: Any) -> None:
+        kept = given if name == "residual" else out
+        found[name] = (kept[0] if isinstance(kept, tuple) else kept).float()
 
-        return hook
-
-    def keep_input(_: nn.Module, given: tuple[torch.Tensor, ...]) -> None:
-        found["residual"] = given[0].float()
-
-    hooks = [part.register_forward_hook(keep(name)) for name, part in parts.items()]
-    hooks.append(hf.model.norm.register_forward_pre_hook(keep_input))
-    try:
-        model(input_ids=tokens)
-    finally:
-        for hook in hooks:
-            hook.remove()
+    hooks = [part.register_forward_hook(partial(hook, name)) for name, part in parts.items()]
+    model(input_ids=tokens)
+    for one in hooks:
+        one.remove()
     return found

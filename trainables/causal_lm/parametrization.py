@@ -4,20 +4,8 @@ muP (Yang et al. 2022, 2203.03466) scales initial values and learning rates of e
 the width; CompleteP (Dey et al. 2025, 2505.01618) also by the depth. Multipliers of the forward
 pass are folded into weights (a factor of an output is the same factor of its matrix's initial value
 and, as AdamW, Lion and Muon do not see the size of a gradient, of its learning rate), so a trained
-model is a plain one of `transformers`.
-
-Against the model with `base_hidden_size` and `base_num_layers`, at m times its width, with heads h
-times as wide and L times the blocks (L is 1 for muP):
-
-| | initial value | learning rate |
-| --- | --- | --- |
-| embedding, which is the output's matrix too | 1 | 1 |
-| gains of norms | 1 | 1 |
-| gain of the last norm: the output's multiplier | 1/m | 1/m |
-| matrices of blocks, with AdamW and Lion | m^-1/2 | 1/m |
-| matrices of blocks, with Muon, whose updates have the RMS of AdamW's | m^-1/2 | m^-1/2 |
-| of these, queries: attention by 1/h | times h^-1/2 | times h^-1/2 |
-| of these, those that write to the residual stream | times 1/L | times 1/L |
+model is a plain one of `transformers`. docs/transfer.md has the table; Muon's updates
+have the RMS of AdamW's.
 
 Weight decay is divided by the factor of the learning rate, so that a step takes the same part of a
 weight, and AdamW's epsilon follows the size of the gradients.

@@ -53,6 +53,7 @@ GROUPS = {
         "generate": "use.generate",
         "predict": "use.predict",
         "reproduce": "use.reproduce",
+        "transfer": "use.transfer",
     },
     "Elsewhere": {
         "submit": "elsewhere.submit",

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from results.analysis.pareto import comparable
 from results.analysis.replicates import ReplicateScores, base_trial_id
 from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.evidence import ScoreCurves
-from tuning.search.schedulers import Decision, Era, Exploit, History, make_scheduler
+from tuning.search.schedulers import Decision, Era, Exploit, History, Scheduler, make_scheduler
 
 
 class SchedulerAdapter:
     """Translates between records and reports and the scheduler's steps and scores.
+
+    With `scheduler.per`, trials of each combination of values have a scheduler of their own.
 
     Attributes:
         rungs: steps of the scheduler's clock at which a trial may be paused.
@@ -24,12 +28,18 @@ class SchedulerAdapter:
 
     def __init__(self, spec: SweepSpec) -> None:
         self._spec, self._objectives = spec, spec.objectives
-        self._scheduler = make_scheduler(spec.scheduler, spec.domains(), spec.seed)
-        self.rungs = self._scheduler.rungs
+        self._groups = defaultdict[object, Scheduler](
+            partial(make_scheduler, spec.scheduler, spec.domains(), spec.seed)
+        )
+        self.rungs = self._groups[()].rungs
+        self._by_trial: dict[str, Scheduler] = {}
         self.curves = ScoreCurves()
         self._finals: dict[str, list[float]] = {}
         self._joint = ReplicateScores(spec.replicates)
         self._stopped: set[str] = set()
+
+    def _of(self, trial_id: str) -> Scheduler:
+        return self._by_trial.get(base_trial_id(trial_id), self._groups[()])
 
     def divergence(self, report: Report) -> str | None:
         """A few words if a report shows that the model diverged; else None."""
@@ -63,7 +73,9 @@ class SchedulerAdapter:
         decision = Decision.CONTINUE
         if joint is not None:
             self.curves.add(record.number, clock, joint[0], seconds)
-            decision = self._scheduler.decide(first, clock, joint)
+            group = tuple(record.params.get(name) for name in self._spec.scheduler.per)
+            scheduler = self._by_trial.setdefault(first, self._groups[group])
+            decision = scheduler.decide(first, clock, joint)
         if decision is Decision.STOP:
             self._stopped.add(first)
         max_t = self._spec.scheduler.max_t
@@ -91,24 +103,25 @@ class SchedulerAdapter:
 
     def on_trial_resume(self, trial_id: str) -> None:
         """An attempt of the trial starts."""
-        self._scheduler.on_trial_resume(trial_id)
+        self._of(trial_id).on_trial_resume(trial_id)
 
     def on_trial_complete(self, trial_id: str) -> None:
         """The trial has ended."""
-        self._scheduler.on_trial_complete(trial_id)
+        self._of(trial_id).on_trial_complete(trial_id)
 
     def next_to_resume(self, *, more: bool, idle: bool) -> str | None:
         """The paused trial that continues now; see `Scheduler.next_to_resume`."""
-        return self._scheduler.next_to_resume(more=more, idle=idle)
+        asked = (one.next_to_resume(more=more, idle=idle) for one in self._groups.values())
+        return next((trial_id for trial_id in asked if trial_id is not None), None)
 
     def exploit(self, trial_id: str, records: Mapping[str, TrialRecord]) -> Exploit | None:
         """The trial whose weights the resumed trial continues from; None for its own."""
-        return self._scheduler.exploit(trial_id, _Histories(records))
+        return self._of(trial_id).exploit(trial_id, _Histories(records))
 
     @property
     def misleading(self) -> bool:
-        """Whether the order at the rungs contradicts the final order."""
-        return self._scheduler.misleading
+        """Whether the order at the rungs contradicts the final order, at some size."""
+        return any(one.misleading for one in self._groups.values())
 
     def final_values(self, trial_id: str) -> list[float] | None:
         """The objectives' values in the last report that has all of them."""

@@ -12,6 +12,7 @@ from results.records.trial import Report
 from results.report.page import unit_for
 from results.report.sweep_data import SweepData, read_sweep_data
 from results.report.sweep_page import write_report
+from results.report.transfer_page import write_coordinates
 from search_spaces.loading.sweep_file import dump_sweep
 from tests.reports import append_report
 from tests.results.report.messages import messages
@@ -90,3 +91,12 @@ def test_page_of_a_large_sweep_is_small(tmp_path: Path) -> None:
 def test_unit_for_chooses_a_readable_unit(seconds: float, shown: str) -> None:
     unit = unit_for(seconds)
     assert f"{unit.format(seconds)} {unit.symbol}" == shown
+
+
+def test_coordinate_check_has_a_plot_for_each_axis(tmp_path: Path) -> None:
+    line = {"name": "mlp", "sizes": (32, 64), "changes": (0.1, 0.2)}
+    found = [{**line, "axis": "hidden_size"}, {**line, "axis": "num_layers"}]
+    write_coordinates("llm", found, tmp_path / "page.html")
+    page = (tmp_path / "page.html").read_text()
+    assert "Activations by hidden_size" in page
+    assert "Activations by num_layers" in page

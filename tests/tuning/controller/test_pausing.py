@@ -165,3 +165,25 @@ def test_several_objectives_stop_trials_and_reach_the_study(tmp_path):
     run.paths.study.unlink()
     again = open_run(tmp_path, several)
     assert [t.values for t in again.study.trials] == [t.values for t in run.study.trials]
+
+
+def test_trials_are_compared_within_their_group(tmp_path):
+    """`opt.k` decides the loss; each of its values has rungs, and a complete trial."""
+    run = run_sweep(tmp_path, spec({**PROMOTE, "per": ["opt.k"]}, trials=12))
+    complete = {
+        r.params["opt.k"] for r in read_trials(run.paths) if r.state is TrialState.COMPLETED
+    }
+    assert complete == {1, 2}
+    assert open_run(tmp_path, run.table.spec).finished
+    together = run_sweep(tmp_path / "together", spec(trials=12))
+    best = [r for r in read_trials(together.paths) if r.state is TrialState.COMPLETED]
+    assert {r.params["opt.k"] for r in best} == {1}
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "word"),
+    [({**PROMOTE, "per": ["width"]}, "width"), ({"name": "none", "per": ["x"]}, "no effect")],
+)
+def test_groups_of_no_use_are_refused(scheduler, word):
+    with pytest.raises(ValueError, match=word):
+        spec(scheduler)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +14,7 @@ import typer
 from search_spaces.errors import UserError
 from tuning.cli.formatting import echo, number
 from tuning.cli.json_output import print_json
+from tuning.cli.look.report import Html, write_page
 from tuning.cli.options import File, Json, Set, StorageDir
 
 if TYPE_CHECKING:
@@ -34,6 +36,7 @@ def probe(
         bool,
         typer.Option("--coordinates", help="Check fixed.parametrization instead, at four sizes."),
     ] = False,
+    html: Html = None,
     json_: Json = False,
     storage: StorageDir = None,
 ) -> None:
@@ -45,12 +48,14 @@ def probe(
 
     With --coordinates: train a causal_lm for some steps at an eighth to the whole of its width, and
     its depth with completep. Where activations change by a power of the size, settings of a small
-    model do not hold for a large one, and the exit code is 1.
+    model do not hold for a large one, and the exit code is 1. --html draws it.
 
     Example: tune probe search_spaces/llm.yaml --set resources.memory_per_worker=4
     """
     if coordinates:
-        _check_coordinates(file, set_, json_, storage)
+        _check_coordinates(file, set_, html, json_, storage)
+    elif html is not None:
+        raise UserError("--html draws --coordinates; give both")
     else:
         _probe_layouts(file, set_, steps, timeout, json_, storage)
 
@@ -84,37 +89,37 @@ def _probe_layouts(
         raise typer.Exit(1)
 
 
-def _check_coordinates(file: Path, set_: list[str], json_: bool, storage: str | None) -> None:
+def _check_coordinates(
+    file: Path, set_: list[str], html: Path | None, json_: bool, storage: str | None
+) -> None:
     """Print how activations change with the size of the model."""
     from results.paths import Storage
+    from results.report.transfer_page import write_coordinates
     from results.sweep_folder.folder import resolve_storage
     from search_spaces.loading.sweep_file import load_sweep
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.preflight.relative_paths import with_absolute_fixed
 
     loaded = load_sweep(file, set_)
-    params = preflight(loaded, files=True)[0]
-    spec = with_absolute_fixed(loaded)
+    params, spec = preflight(loaded, files=True)[0], with_absolute_fixed(loaded)
     if spec.trainable != "causal_lm":
         raise UserError(f"tune probe --coordinates checks causal_lm, not {spec.trainable}")
     from trainables.causal_lm.config import CausalLMConfig
     from trainables.causal_lm.coordinates import coordinates
 
-    config = CausalLMConfig.model_validate(spec.nest(params))
-    cache = Storage(resolve_storage(storage or spec.storage).root).cache
+    config, facts = CausalLMConfig.model_validate(spec.nest(params)), []
     say: PrintLine = (lambda line: None) if json_ else echo
     say(f"{spec.name}: {' '.join(f'{k}={number(v)}' for k, v in params.items())}")
-    found = []
-    for one in coordinates(config, cache):
-        found.append(one)
-        changes = "  ".join(
-            f"{n}: {change:.3g}" for n, change in zip(one.sizes, one.changes, strict=True)
-        )
-        mark = "" if one.is_flat else "  not flat"
-        say(f"{one.axis:11}  {one.name:9}  {changes}  ~ size^{one.exponent:.2f}{mark}")
-    wrong = [f"{one.name} by {one.axis}" for one in found if not one.is_flat]
+    for one in coordinates(config, Storage(resolve_storage(storage or spec.storage).root).cache):
+        facts.append({**asdict(one), "exponent": one.exponent, "flat": one.is_flat})
+        changes = "  ".join(f"{n}: {v:.3g}" for n, v in zip(one.sizes, one.changes, strict=True))
+        power = f"~ size^{one.exponent:.2f}{'  not flat' * (not one.is_flat)}"
+        say(f"{one.axis:11}  {one.name:9}  {changes}  {power}")
+    wrong = [f"{one['name']} by {one['axis']}" for one in facts if not one["flat"]]
+    if html is not None:
+        write = partial(write_coordinates, f"{spec.name}: {config.parametrization}", facts)
+        say(f"page {write_page(html, write)}")
     if json_:
-        facts = [{**asdict(one), "exponent": one.exponent, "flat": one.is_flat} for one in found]
         print_json({"sweep": spec.name, "params": params, "coordinates": facts})
     verdict = f"not flat: {', '.join(wrong)}" if wrong else "flat at all sizes"
     say(f"parametrization {config.parametrization}: {verdict}")

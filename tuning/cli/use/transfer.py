@@ -1,0 +1,146 @@
+"""`tune transfer`: the settings of a large model, from a sweep over small ones."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from tuning.cli.damage import AcceptDamage, intact
+from tuning.cli.formatting import echo, make_console
+from tuning.cli.json_output import print_json
+from tuning.cli.look.report import Html, print_pages, write_page
+from tuning.cli.options import Address, Json, Set, StorageDir, Sweep, with_results
+
+if TYPE_CHECKING:
+    from results.analysis.scaling import Transfer
+    from results.paths import SweepPaths
+    from search_spaces.spec.sweep import SweepSpec
+    from tuning.controller.sweep import SweepController
+
+
+def transfer(
+    sweep: Sweep,
+    to: Annotated[Path, typer.Option("--to", metavar="FILE", help="Sweep file of the target.")],
+    set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
+    verify: Annotated[
+        int, typer.Option(min=0, max=9, help="Train so many trials around the prediction: 2 or 3.")
+    ] = 0,
+    beyond: Annotated[
+        bool, typer.Option("--beyond", help="Go beyond 10 times the largest size and compute.")
+    ] = False,
+    html: Html = None,
+    json_: Json = False,
+    accept_damage: AcceptDamage = False,
+    storage: StorageDir = None,
+    address: Address = None,
+) -> None:
+    """Predict the settings of a large model from small ones.
+
+    Parameters of the sweep with listed numbers which FILE does not search are its sizes, such as
+    hidden_size and max_steps. Each other one gets the rule that its best values follow, and its
+    value at FILE's size with a 90 % band. With --verify, the exit code is 1 if the order of trials
+    at the target contradicts the prediction; they are no longer than the sweep's.
+
+    Example: tune transfer llm --to big.yaml --verify 3
+    """
+    from results.report.transfer_page import evidence, write_transfer
+    from tuning import api
+    from tuning.cli.table import Table
+
+    paths = intact(with_results(sweep, storage), accept_damage)
+    target, _, found = _predict(paths, to, set_, beyond)
+    best = {rule.name: _fitting(target, rule.name, rule.value.value) for rule in found.rules}
+    changes = [_change(target, *one) for one in best.items()]
+    title, checked = f"{paths.name}: transfer to {target.name}", None
+    write = partial(write_transfer, title, target.metric, found)
+    pages = [] if html is None else [write_page(html, write)]
+    if not json_:
+        header, rows = evidence(target.metric, found)
+        make_console().print(Table.of(header, rows, right=header))
+        options = [f"--set={change}" for change in [*set_, *changes]]
+        run = shlex.join(["tune", "run", str(to), *options])
+        echo("\n".join([*found.lines(target.metric), f"run it: {run}"]))
+        print_pages(*pages)
+    if verify:
+        longest = max(size.size.get("max_steps", math.inf) for size in found.optima.sizes)
+        if found.target.get("max_steps", 0) > longest:
+            set_ = [*set_, f"fixed.max_steps={longest:.0f}"]
+        start = partial(api.run, to, storage=storage, address=address)
+        checked = _verify(*_predict(paths, to, set_, beyond), set_, verify, start, quiet=json_)
+    if json_:
+        loss, rules = found.loss and asdict(found.loss), list(map(asdict, found.rules))
+        facts = {"target": found.target, "rules": rules, "loss": loss, "notes": found.notes}
+        print_json({**facts, "set": changes, "verified": checked, "pages": pages})
+    if checked and not checked["agrees"]:
+        raise typer.Exit(1)
+
+
+def _predict(
+    paths: SweepPaths, to: Path, set_: list[str], beyond: bool
+) -> tuple[SweepSpec, dict[str, Any], Transfer]:
+    """The sweep of the target, the parameters of a trial of it, and what is predicted for it."""
+    from results.records.spec_file import read_spec
+    from search_spaces.loading.sweep_file import load_sweep
+    from tuning.controller.preflight.checks import preflight
+    from tuning.controller.sweep_dir.create import frozen_spec
+    from tuning.search.transfer import read_transfer
+
+    loaded = load_sweep(to, set_)
+    params, target = preflight(loaded)[0], frozen_spec(loaded)
+    return target, params, read_transfer(paths, read_spec(paths), target, params, beyond)
+
+
+def _fitting(target: SweepSpec, name: str, value: float) -> float:
+    """A predicted value with five digits, or whole if all values of the parameter are."""
+    domain = target.domains().get(name)
+    whole = domain and all(isinstance(v, int) for v in domain.categories or (domain.lower,))
+    return round(value) if whole else float(f"{value:.5g}")
+
+
+def _change(target: SweepSpec, name: str, value: object) -> str:
+    """What `--set` takes for a value."""
+    return f"{'space' if name in target.domains() else 'fixed'}.{name}={json.dumps(value)}"
+
+
+def _verify(
+    target: SweepSpec,
+    params: dict[str, Any],
+    found: Transfer,
+    set_: list[str],
+    count: int,
+    start: Callable[..., SweepController],
+    *,
+    quiet: bool,
+) -> dict[str, Any]:
+    """Train around the first prediction, beyond its band, and compare the order with it."""
+    from results.analysis.leaderboard import read_leaderboard
+    from results.analysis.pareto import cost
+    from tuning.cli.run.run import run_and_summarize
+
+    rule, value = found.rules[0], found.rules[0].value.value
+    factor = max(2.0, rule.value.high / value)  # closer ones may differ less than two seeds
+    steps = range(-((count - 1) // 2), count // 2 + 1)
+    away = {_fitting(target, rule.name, value * factor**k): abs(k) for k in steps}
+    pinned = params | {one.name: _fitting(target, one.name, one.value.value) for one in found.rules}
+    changes = [_change(target, *one) for one in pinned.items() if one[0] != rule.name]
+    changes += [f"space.{rule.name}={{grid_search: {list(away)}}}", f"budget={{trials: {count}}}"]
+    changes += ["scheduler=none", "replicates=1", f"name={target.name}-verify"]
+    started = partial(start, overrides=[*set_, *changes])
+    paths = (started() if quiet else run_and_summarize(started)).paths
+    lines = read_leaderboard(paths, target.metric, target.mode)
+    values = {line.record.params[rule.name]: line.value for line in lines}
+    costs = {v: math.inf if x is None else cost(x, target.mode) for v, x in values.items()}
+    ordered = [costs[one] < costs[far] for one in costs for far in costs if away[one] < away[far]]
+    agrees = len(costs) == count and all(ordered)
+    if not quiet:
+        said = f"{'agrees' if agrees else 'disagrees'} with the prediction"
+        echo(f"verified: the order at {count} values of {rule.name} {said}")
+    return {"parameter": rule.name, "values": values, "agrees": agrees, "sweep": paths.name}
