@@ -261,4 +261,4 @@ class _RowBuild:
                 elif isinstance(rendered := self.chat.render(row.messages, row.tools), str):
                     yield BadRow(f"{row.place}: {rendered}")
                 else:
-                    yield replace(row, unit=unit or row.unit), rendered
+                    yield (replace(row, unit=unit) if unit else row), rendered

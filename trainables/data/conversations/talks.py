@@ -15,6 +15,7 @@ from trainables.data.shared_folder import text_digest
 from trainables.data.splits import assign_splits
 
 Talk = tuple[Conversation, Rendered]
+_AS_JSON = json.JSONEncoder(default=str).encode
 
 
 class TalkFile:
@@ -38,7 +39,7 @@ class TalkFile:
                 self.unread |= talk[0].unread
                 self.left_out += talk[0].left_out > 0
                 told = {**vars(talk[0]), "unread": None}, vars(talk[1])
-                rows.write(json.dumps(told, default=str).encode() + b"\n")  # it is rendered
+                rows.write(_AS_JSON(told).encode() + b"\n")  # it is rendered
         splits = assign_splits(units)
         self._splits = [splits[unit] for unit in units]
 
