@@ -143,7 +143,7 @@ def _encode(
         found = backend.encode_batch([r.text for _, r in batch], add_special_tokens=False)
         asked = [r.prompt for _, r in batch if prompts]
         given = backend.encode_batch_fast(asked, add_special_tokens=False)
-        ends.add(backend.token_to_id(batch[0][1].end or ""))  # it is of the template
+        ends |= {backend.token_to_id(batch[0][1].end or "")}  # of the template
         answers = itertools.zip_longest(batch, found, (prompt.ids for prompt in given))
         for (talk, rendered), tokens, prompt in answers:
             yield talk, Tokens(*_count_answers(rendered, tokens, encoder.end, ends), prompt or [])

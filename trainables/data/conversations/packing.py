@@ -16,6 +16,7 @@ import numpy.typing as npt
 from trainables.data.conversations.chat import Tokens
 from trainables.data.tokenizer import Encoder
 
+Sizes = npt.NDArray[np.int64]
 AT_ONCE = 1 << 18
 """Tokens that are written together, at least a sequence."""
 
@@ -78,12 +79,11 @@ def write_sequences(
         shape = len(part), length + 1
         ids, counted = np.full(shape, encoder.end, encoder.dtype), np.zeros(shape, np.bool_)
         items = np.fromiter(itertools.chain.from_iterable(part), np.int64)
-        each, rows = sizes[items], np.repeat(np.arange(len(part)), [len(of) for of in part])
-        used = np.bincount(rows, each).astype(np.int64)
-        before = np.cumsum(each) - each  # tokens of the part
-        own = np.arange(each.sum()) - np.repeat(before, each)  # positions in a conversation
+        rows = np.repeat(np.arange(len(part)), [len(items) for items in part])
+        own, before = _count_up(sizes[items])
+        used = np.bincount(rows, sizes[items]).astype(np.int64)
         firsts = rows * (length + 1) + before - (np.cumsum(used) - used)[rows]
-        to, of = (np.repeat(of_item, each) + own for of_item in (firsts, begins[items]))
+        to, of = (np.repeat(first, sizes[items]) + own for first in (firsts, begins[items]))
         ids.flat[to], counted.flat[to] = flat[0][of], flat[1][of]
         counted.flat[firsts] = False  # nothing comes before them
         positions = (np.arange(length + 1) - used[:, None]).astype(np.int32)  # of the padding
@@ -99,9 +99,15 @@ def write_sequences(
     return len(bins)
 
 
+def _count_up(sizes: Sizes) -> tuple[Sizes, Sizes]:
+    """The places 0, 1, … of each part's tokens in the part, and where the parts begin."""
+    begins = np.cumsum(sizes) - sizes
+    return np.arange(sizes.sum()) - np.repeat(begins, sizes), begins
+
+
 def _write_tokens(
     files: tuple[Path, Path], conversations: Iterable[Tokens], dtype: np.dtype[Any]
-) -> npt.NDArray[np.int64]:
+) -> Sizes:
     """Write token ids and flags one behind the other; returns the size of each conversation."""
     sizes = array("q")
     with open(files[0], "wb") as ids, open(files[1], "wb") as flags:
