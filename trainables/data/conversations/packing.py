@@ -17,7 +17,7 @@ from trainables.data.conversations.chat import Tokens
 from trainables.data.tokenizer import Encoder
 
 Sizes = npt.NDArray[np.int64]
-AT_ONCE = 1 << 18
+AT_ONCE = 1 << 15
 """Tokens that are written together, at least a sequence."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -120,7 +120,7 @@ def _conversation(place: str, row: Mapping[str, Any], columns: Columns) -> Row:
         for name in columns.names:
             if name not in row:
                 raise _BadValueError(f"no '{name}'{suggest(name, row)}")
-        found = FORMS["messages" if columns.messages else "question and answer"](row, columns)
+        found = (_messages if columns.messages else _question_and_answer)(row, columns)
         count = 1 + max((i for i, m in enumerate(found) if m["role"] == "assistant"), default=-1)
         if not count:
             name = columns.messages or columns.answer
@@ -157,13 +157,6 @@ def _question_and_answer(row: Mapping[str, Any], columns: Columns) -> list[Messa
     if question and columns.question == "instruction" and row.get("input"):
         question[-1]["content"] += f"\n\n{row['input']}"
     return _join(question, _as_messages(row[columns.answer], columns.answer, "assistant"), columns)
-
-
-FORMS: dict[str, Callable[[Mapping[str, Any], Columns], list[Message]]] = {
-    "messages": _messages,
-    "question and answer": _question_and_answer,
-}
-"""Form of a row → what makes its messages, in which an answer may be missing."""
 
 
 def _join(question: list[Message], answer: list[Message], columns: Columns) -> list[Message]:

@@ -53,22 +53,14 @@ class TalkFile:
                     yield Conversation(**talk), Rendered(**rendered)
 
 
-def collect_labels(
-    rows: Iterable[tuple[Conversation, Tokens]], labels: list[bool]
-) -> Iterator[tuple[Conversation, Tokens]]:
-    """The rows, whose labels are appended to a list where they have one."""
+def write_questions(
+    rows: Iterable[tuple[Conversation, Tokens]], lines: IO[str] | None, labels: list[bool]
+) -> Iterator[Tokens]:
+    """The tokens of conversations, whose questions and labels go into a file and a list."""
     for talk, tokens in rows:
         if talk.label is not None:
             labels.append(talk.label)
-        yield talk, tokens
-
-
-def write_questions(
-    rows: Iterable[tuple[Conversation, Tokens]], lines: IO[str], *, wanted: bool
-) -> Iterator[Tokens]:
-    """The tokens of conversations, whose questions are written into a file if they are wanted."""
-    for talk, tokens in rows:
-        if wanted:
+        if lines is not None:
             asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
             last = max(i for i, m in enumerate(talk.messages) if m["role"] == "assistant")
             line = {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}
