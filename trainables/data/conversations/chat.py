@@ -138,18 +138,20 @@ def _encode(
     talks: Iterable[tuple[Conversation, Rendered]], encoder: Encoder, *, prompts: bool
 ) -> Iterator[tuple[Conversation, Tokens]]:
     """A text is encoded at once, as `transformers` does: its parts alone have other tokens."""
-    left, backend, ends = iter(talks), encoder.tokenizer, {encoder.end}
+    left, backend = iter(talks), encoder.tokenizer
     while batch := list(itertools.islice(left, ENCODE_AT_ONCE)):
         found = backend.encode_batch([r.text for _, r in batch], add_special_tokens=False)
         asked = [r.prompt for _, r in batch if prompts]
         given = backend.encode_batch_fast(asked, add_special_tokens=False)
-        ends |= {backend.token_to_id(batch[0][1].end or "")}  # of the template
+        ends = {encoder.end, backend.token_to_id(batch[0][1].end or "")}  # of the template
         answers = itertools.zip_longest(batch, found, (prompt.ids for prompt in given))
         for (talk, rendered), tokens, prompt in answers:
             yield talk, Tokens(*_count_answers(rendered, tokens, encoder.end, ends), prompt or [])
 
 
-def _count_answers(rendered: Rendered, tokens: Any, end: int, ends: set[int]) -> tuple[Rows, Flags]:
+def _count_answers(
+    rendered: Rendered, tokens: Any, end: int, ends: set[int | None]
+) -> tuple[Rows, Flags]:
     """Token ids, and which are of an answer.
 
     A last answer without one of the tokens that end it gets the end of a text.
