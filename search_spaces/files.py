@@ -69,8 +69,7 @@ def parse_text_json(data: bytes) -> Any:
     Raises:
         ValueError: it is not JSON in UTF-8, or an escape in it stands for half of a character.
     """
-    text = data.decode("utf-8-sig")
-    value = parse_json(text)
-    if "\\ud" in text.lower():
+    value = parse_json(data.decode().removeprefix("\ufeff"))
+    if b"\\ud" in data or b"\\uD" in data:
         json.dumps(value, ensure_ascii=False).encode()
     return value

@@ -69,6 +69,10 @@ PRIVATE: dict[str, str] = {
         "(self, hidden_states, top_k_index, top_k_weights)"
     ),
     "transformers.integrations.moe:_can_use_grouped_mm": "(input, weight, offs)",
+    # data/conversations/template.py renders millions of conversations, without what is alike.
+    "transformers.utils.chat_template_utils:_alias_reasoning_fields": "(chat)",
+    "transformers.utils.chat_template_utils:_compile_jinja_template": "(chat_template)",
+    "transformers.utils.chat_template_utils:_plain_template_data": "(value)",
     "torch._subclasses.fake_tensor:FakeTensor": "attribute",
     "torch._subclasses.fake_tensor:FakeTensorMode": "attribute",
     "torch._subclasses.fake_tensor:unset_fake_temporarily": "()",

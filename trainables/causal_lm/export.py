@@ -76,6 +76,7 @@ def _sample(dataset: Dataset, config: CausalLMConfig) -> TokenSample:
             list(CONVERSATION), tokenize=False, add_generation_prompt=True
         )
     except (ValueError, TemplateError):  # no template, or one of other conversations
-        return TokenSample(TEXT, ids, (), tuple(tokenizer(TEXT)["input_ids"]), composed)
+        found = tokenizer(TEXT, verbose=False)  # it may be longer than a sequence
+        return TokenSample(TEXT, ids, (), tuple(found["input_ids"]), composed)
     of_prompt = encoder.encode(prompt, add_special_tokens=False).ids
     return TokenSample(TEXT, ids, CONVERSATION, tuple(of_prompt), composed)

@@ -160,10 +160,11 @@ _COMPRESSIONS: dict[str, Callable[[Path], Any]] = {".gz": gzip.open, ".zst": _op
 
 
 def _lines(path: Path, _: TableColumns) -> Iterator[PlacedRow | BadRow]:
+    file = str(path)
     with _open(path) as lines:
         for number, line in enumerate(lines, 1):
             if line.strip():
-                yield _object(f"{path}:{number}", line)
+                yield _object(f"{file}:{number}", line)
 
 
 def _object(place: str, content: Any) -> PlacedRow | BadRow:

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-
-from transformers.utils.chat_template_utils import render_jinja_template
 
 from trainables.common.text_ends import MARK
 from trainables.data.conversations.rows import Message
-from trainables.data.conversations.template import (
-    Template,
-    TemplateError,
-    calls_in,
-    without_weights,
-)
-
-Span = tuple[int, int]
-"""First character, and the one behind the last."""
-_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
+from trainables.data.conversations.template import Span, Template, TemplateError, calls_in
 
 
-def answer_spans(template: Template, text: str) -> list[Span]:
+def answer_spans(template: Template) -> list[Span]:
     """The answers that count, with what closes them and without what the model is given.
 
     Where the template marks what is generated, that is counted, as by `transformers`. Else an
@@ -31,44 +19,29 @@ def answer_spans(template: Template, text: str) -> list[Span]:
 
     Args:
         template: with the conversation.
-        text: of the conversation.
 
     Raises:
         TemplateError: there is an answer that is not found.
     """
-    marked = _find_marks(template, text)
-    if marked is not None and all(m.get("weight", 1) for m in template.messages):
+    marked = template.marks
+    if marked == []:
+        raise TemplateError("the chat template marks nothing that the model writes")
+    if marked is not None and all(template.weights):
         return marked
-    each = list(_find_answers(template, text))
+    each = list(_find_answers(template, template.text))
     if marked is None:
-        return [span for message, span in each if message.get("weight", 1)]
-    left_out = [span for message, span in each if not message.get("weight", 1)]
+        return [span for weight, span in each if weight]
+    left_out = [span for weight, span in each if not weight]
     return [(b, e) for b, e in marked if not any(b < end and begin < e for begin, end in left_out)]
 
 
-def _find_marks(template: Template, text: str) -> list[Span] | None:
-    """What the template marks as generated; None: it marks nothing."""
-    if not _GENERATION.search(template.source):
-        return None
-    render: object = render_jinja_template
-    (rendered,), (spans,) = render(  # type: ignore[operator]
-        [without_weights(template.messages)],
-        tools=template.tools,
-        chat_template=template.source,
-        return_assistant_tokens_mask=True,
-        **template.tokenizer.special_tokens_map,
-    )
-    if rendered != text or not spans:
-        raise TemplateError("the chat template marks nothing that the model writes")
-    return [(int(begin), int(end)) for begin, end in spans]
-
-
-def _find_answers(template: Template, text: str) -> Iterator[tuple[Message, Span]]:
+def _find_answers(template: Template, text: str) -> Iterator[tuple[int, Span]]:
+    """Weight and place of each answer."""
     done = 0
     for i, message in enumerate(template.messages):
         if message["role"] == "assistant":
             span = _span_behind_prompt(template, text, i, done) or _locate(template, text, i, done)
-            yield message, span
+            yield template.weights[i], span
             done = span[1]
 
 
@@ -151,7 +124,7 @@ def _find_end(template: Template, text: str, last: int, closing: str) -> int:
         last: end of the content.
         closing: what closes the answer at the end of a conversation.
     """
-    tokens, same = template.tokenizer.get_added_vocab(), _shared_length(text[last:], closing)
+    tokens, same = template.chat.added, _shared_length(text[last:], closing)
     for token in tokens:
         place = closing.find(token)
         if 0 <= place < same < place + len(token):

@@ -15,10 +15,10 @@ from tokenizers import Tokenizer, models
 from trainables.client import Rows
 from trainables.common.text_ends import turn_end
 from trainables.data.bad_rows import BadRow, OnLong
-from trainables.data.conversations.answer_spans import Span, answer_spans
+from trainables.data.conversations.answer_spans import answer_spans
 from trainables.data.conversations.check import long_row
 from trainables.data.conversations.rows import Conversation, Message
-from trainables.data.conversations.template import Template, TemplateError
+from trainables.data.conversations.template import ChatTokenizer, Span, Template, TemplateError
 from trainables.data.tokenizer import ENCODE_AT_ONCE, END, Encoder, load_pretrained
 
 TEMPLATE = (
@@ -69,13 +69,13 @@ class Chat:
     """Renders conversations by the chat template of a tokenizer of `transformers`."""
 
     def __init__(self, tokenizer: Any) -> None:
-        self._tokenizer = tokenizer
+        self._tokenizer = ChatTokenizer(tokenizer)
         self._end = turn_end(tokenizer)
 
     @property
     def template(self) -> str:
         """The chat template in use."""
-        return str(self._tokenizer.chat_template)
+        return str(self._tokenizer.tokenizer.chat_template)
 
     def render(
         self, messages: Sequence[Message], tools: list[dict[str, Any]] | None = None
@@ -88,13 +88,12 @@ class Chat:
         """
         try:
             template = Template.of(self._tokenizer, messages, tools)
-            text = template.text
-            spans = answer_spans(template, text)
+            spans = answer_spans(template)
             last = max(i for i, m in enumerate(template.messages) if m["role"] == "assistant")
             prompt = template.prompt(last)
         except TemplateError as e:
             return str(e)
-        return Rendered(text, spans, prompt, self._end)
+        return Rendered(template.text, spans, prompt, self._end)
 
 
 def open_chat(model: str | None) -> Chat:
@@ -141,24 +140,27 @@ def _encode(
     """A text is encoded at once, as `transformers` does: its parts alone have other tokens."""
     left, backend = iter(talks), encoder.tokenizer
     while batch := list(itertools.islice(left, ENCODE_AT_ONCE)):
-        asked = [rendered.prompt if prompts else "" for _, rendered in batch]
         found = backend.encode_batch([r.text for _, r in batch], add_special_tokens=False)
+        asked = [r.prompt for _, r in batch if prompts]
         given = backend.encode_batch_fast(asked, add_special_tokens=False)
-        for (talk, rendered), tokens, prompt in zip(batch, found, given, strict=True):
-            yield talk, Tokens(*_count_answers(rendered, tokens, encoder), list(prompt.ids))
+        ends = {encoder.end, backend.token_to_id(batch[0][1].end or "")}  # of the template
+        answers = itertools.zip_longest(batch, found, (prompt.ids for prompt in given))
+        for (talk, rendered), tokens, prompt in answers:
+            yield talk, Tokens(*_count_answers(rendered, tokens, encoder.end, ends), prompt or [])
 
 
-def _count_answers(rendered: Rendered, tokens: Any, encoder: Encoder) -> tuple[Rows, Flags]:
+def _count_answers(
+    rendered: Rendered, tokens: Any, end: int, ends: set[int | None]
+) -> tuple[Rows, Flags]:
     """Token ids, and which are of an answer.
 
-    A last answer without a token that ends it gets the end of a text.
+    A last answer without one of the tokens that end it gets the end of a text.
     """
     ids, counted = tokens.ids, _mask_answers(tokens, rendered.answers)
-    ends = {encoder.end, encoder.tokenizer.token_to_id(rendered.end or "")}
-    last = len(ids) - int(np.argmin(counted[::-1])) if not counted.all() else 0
-    is_answer = rendered.answers[-1:] and rendered.answers[-1][1] == len(rendered.text)
-    if is_answer and ends.isdisjoint(ids[last:]):
-        ids, counted = [*ids, encoder.end], np.append(counted, True)
+    if rendered.answers and rendered.answers[-1][1] == len(rendered.text):
+        last = len(ids) - int(np.argmin(counted[::-1])) if not counted.all() else 0
+        if ends.isdisjoint(ids[last:]):
+            ids, counted = [*ids, end], np.append(counted, True)
     return np.array(ids, dtype=np.int64), counted
 
 

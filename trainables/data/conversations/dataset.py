@@ -40,7 +40,7 @@ from trainables.data.conversations.chat import (
 )
 from trainables.data.conversations.config import RowsConfig
 from trainables.data.conversations.packing import write_sequences
-from trainables.data.conversations.talks import Talk, TalkFile, collect_labels, write_questions
+from trainables.data.conversations.talks import Talk, TalkFile, write_questions
 from trainables.data.corpora.generated import (
     GENERATED,
     GENERATED_VERSION,
@@ -245,8 +245,8 @@ class _RowBuild:
         rows = encode(talks.read(split), encoder, length + 1, self.data.on_long, prompts=asked)
         labels: list[bool] = []
         with open(folder / f"{split}.questions.jsonl" if asked else os.devnull, "w") as lines:
-            kept = collect_labels(bad.leave_out(rows, size), labels)
-            tokens = write_questions(kept, lines, wanted=asked)
+            kept = bad.leave_out(rows, size)
+            tokens = write_questions(kept, lines if asked else None, labels)
             count = write_sequences(f"{folder / split}", tokens, length, encoder, packed=packed)
         if labels:
             np.save(folder / f"{split}.labels.npy", labels)
@@ -261,4 +261,4 @@ class _RowBuild:
                 elif isinstance(rendered := self.chat.render(row.messages, row.tools), str):
                     yield BadRow(f"{row.place}: {rendered}")
                 else:
-                    yield replace(row, unit=unit or row.unit), rendered
+                    yield (replace(row, unit=unit) if unit else row), rendered

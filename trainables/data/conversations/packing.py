@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import heapq
+import itertools
+from array import array
 from bisect import bisect_left, insort
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -14,8 +16,9 @@ import numpy.typing as npt
 from trainables.data.conversations.chat import Tokens
 from trainables.data.tokenizer import Encoder
 
-AT_ONCE = 4096
-"""Sequences that are written together."""
+Sizes = npt.NDArray[np.int64]
+AT_ONCE = 1 << 15
+"""Tokens that are written together, at least a sequence."""
 
 
 def best_fit(lengths: Sequence[int], capacity: int) -> list[list[int]]:
@@ -65,26 +68,27 @@ def write_sequences(
     """
     files = Path(f"{stem}.ids"), Path(f"{stem}.flags")
     sizes = _write_tokens(files, conversations, encoder.dtype)
-    if not sizes:
+    if not len(sizes):
         return 0
     flat = np.memmap(files[0], encoder.dtype, "r"), np.memmap(files[1], np.bool_, "r")
-    bins = best_fit(sizes, length + 1) if packed else [[i] for i in range(len(sizes))]
-    lengths = np.array([sum(sizes[i] for i in items) for items in bins], dtype=np.int64)
-    begins = np.cumsum(sizes) - sizes
-    for start in range(0, len(bins), AT_ONCE):
-        part = bins[start : start + AT_ONCE]
+    bins = best_fit(sizes.tolist(), length + 1) if packed else [[i] for i in range(len(sizes))]
+    lengths, begins = np.zeros(len(bins), np.int64), np.cumsum(sizes) - sizes
+    at_once = -(-AT_ONCE // (length + 1))
+    for start in range(0, len(bins), at_once):
+        part = bins[start : start + at_once]
         shape = len(part), length + 1
         ids, counted = np.full(shape, encoder.end, encoder.dtype), np.zeros(shape, np.bool_)
-        positions = np.zeros(shape, np.int32)
-        for row, items in enumerate(part):
-            begin = 0
-            for item in items:
-                to, of = (slice(at, at + sizes[item]) for at in (begin, begins[item]))
-                ids[row, to], counted[row, to] = flat[0][of], flat[1][of]
-                positions[row, to] = np.arange(sizes[item])
-                counted[row, begin] = False  # nothing comes before it
-                begin += sizes[item]
-            positions[row, begin:] = np.arange(length + 1 - begin)
+        items = np.fromiter(itertools.chain.from_iterable(part), np.int64)
+        rows = np.repeat(np.arange(len(part)), [len(items) for items in part])
+        own, before = _count_up(sizes[items])
+        used = np.bincount(rows, sizes[items]).astype(np.int64)
+        firsts = rows * (length + 1) + before - (np.cumsum(used) - used)[rows]
+        to, of = (np.repeat(first, sizes[items]) + own for first in (firsts, begins[items]))
+        ids.flat[to], counted.flat[to] = flat[0][of], flat[1][of]
+        counted.flat[firsts] = False  # nothing comes before them
+        positions = (np.arange(length + 1) - used[:, None]).astype(np.int32)  # of the padding
+        positions.flat[to] = own
+        lengths[start : start + at_once] = used
         _write_rows(f"{stem}.npy", ids, start, len(bins))
         _write_rows(f"{stem}.counted.npy", counted[:, 1:], start, len(bins))
         if packed:
@@ -95,17 +99,23 @@ def write_sequences(
     return len(bins)
 
 
+def _count_up(sizes: Sizes) -> tuple[Sizes, Sizes]:
+    """The places 0, 1, … of each part's tokens in the part, and where the parts begin."""
+    begins = np.cumsum(sizes) - sizes
+    return np.arange(sizes.sum()) - np.repeat(begins, sizes), begins
+
+
 def _write_tokens(
     files: tuple[Path, Path], conversations: Iterable[Tokens], dtype: np.dtype[Any]
-) -> list[int]:
+) -> Sizes:
     """Write token ids and flags one behind the other; returns the size of each conversation."""
-    sizes = []
+    sizes = array("q")
     with open(files[0], "wb") as ids, open(files[1], "wb") as flags:
         for tokens in conversations:
             sizes.append(len(tokens.ids))
             ids.write(tokens.ids.astype(dtype).tobytes())
             flags.write(tokens.counted.tobytes())
-    return sizes
+    return np.array(sizes, dtype=np.int64)
 
 
 def _write_rows(file: str, rows: npt.NDArray[Any], start: int, count: int) -> None:

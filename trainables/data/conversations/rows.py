@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -47,10 +48,16 @@ class Columns:
     unit: str | None = None
     label: str | None = None
 
-    @property
+    @cached_property
     def names(self) -> list[str]:
         """Those that rows must have."""
         return list(self.of_table.types)
+
+    @cached_property
+    def used(self) -> frozenset[str]:
+        """Those that have an effect."""
+        alpaca = self.messages is None and self.question == "instruction"
+        return frozenset((*self.names, "tools", *_SYSTEM, *(["input"] if alpaca else [])))
 
     @property
     def of_table(self) -> TableColumns:
@@ -113,7 +120,7 @@ def _conversation(place: str, row: Mapping[str, Any], columns: Columns) -> Row:
         for name in columns.names:
             if name not in row:
                 raise _BadValueError(f"no '{name}'{suggest(name, row)}")
-        found = FORMS["messages" if columns.messages else "question and answer"](row, columns)
+        found = (_messages if columns.messages else _question_and_answer)(row, columns)
         count = 1 + max((i for i, m in enumerate(found) if m["role"] == "assistant"), default=-1)
         if not count:
             name = columns.messages or columns.answer
@@ -123,9 +130,11 @@ def _conversation(place: str, row: Mapping[str, Any], columns: Columns) -> Row:
         label = _label(row[columns.label], columns.label) if columns.label else None
     except _BadValueError as e:
         return BadRow(f"{place}: {e}")
-    question = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
-    before = json.dumps([m["content"] for m in question])
-    unit = str(row[columns.unit]) if columns.unit else before
+    if columns.unit:
+        unit = str(row[columns.unit])
+    else:
+        question = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
+        unit = json.dumps([m["content"] for m in question])
     left_out = len(found) - count
     return Conversation(place, tuple(messages), unit, tools, unread, label, left_out)
 
@@ -148,13 +157,6 @@ def _question_and_answer(row: Mapping[str, Any], columns: Columns) -> list[Messa
     if question and columns.question == "instruction" and row.get("input"):
         question[-1]["content"] += f"\n\n{row['input']}"
     return _join(question, _as_messages(row[columns.answer], columns.answer, "assistant"), columns)
-
-
-FORMS: dict[str, Callable[[Mapping[str, Any], Columns], list[Message]]] = {
-    "messages": _messages,
-    "question and answer": _question_and_answer,
-}
-"""Form of a row → what makes its messages, in which an answer may be missing."""
 
 
 def _join(question: list[Message], answer: list[Message], columns: Columns) -> list[Message]:
@@ -253,13 +255,10 @@ def _tools(row: Mapping[str, Any]) -> list[dict[str, Any]] | None:
 
 def _unread_columns(row: Mapping[str, Any], columns: Columns) -> frozenset[str]:
     """Columns that have no effect; those that hold a part of a conversation are refused."""
-    used = {*columns.names, "tools", *_SYSTEM}
-    if columns.messages is None and columns.question == "instruction":
-        used.add("input")
-    unread = {str(name) for name, value in row.items() if name not in used and value}
+    unread = frozenset(str(k) for k, value in row.items() if k not in columns.used and value)
     if lost := sorted(unread & _PARTS):
         raise _BadValueError(
             f"'{lost[0]}' would be left out: put it into"
             f" '{columns.messages or columns.question}', or remove it"
         )
-    return frozenset(unread)
+    return unread

@@ -15,6 +15,7 @@ from trainables.data.shared_folder import text_digest
 from trainables.data.splits import assign_splits
 
 Talk = tuple[Conversation, Rendered]
+_AS_JSON = json.JSONEncoder(default=str).encode
 
 
 class TalkFile:
@@ -38,7 +39,7 @@ class TalkFile:
                 self.unread |= talk[0].unread
                 self.left_out += talk[0].left_out > 0
                 told = {**vars(talk[0]), "unread": None}, vars(talk[1])
-                rows.write(json.dumps(told, default=str).encode() + b"\n")  # it is rendered
+                rows.write(_AS_JSON(told).encode() + b"\n")  # it is rendered
         splits = assign_splits(units)
         self._splits = [splits[unit] for unit in units]
 
@@ -52,22 +53,14 @@ class TalkFile:
                     yield Conversation(**talk), Rendered(**rendered)
 
 
-def collect_labels(
-    rows: Iterable[tuple[Conversation, Tokens]], labels: list[bool]
-) -> Iterator[tuple[Conversation, Tokens]]:
-    """The rows, whose labels are appended to a list where they have one."""
+def write_questions(
+    rows: Iterable[tuple[Conversation, Tokens]], lines: IO[str] | None, labels: list[bool]
+) -> Iterator[Tokens]:
+    """The tokens of conversations, whose questions and labels go into a file and a list."""
     for talk, tokens in rows:
         if talk.label is not None:
             labels.append(talk.label)
-        yield talk, tokens
-
-
-def write_questions(
-    rows: Iterable[tuple[Conversation, Tokens]], lines: IO[str], *, wanted: bool
-) -> Iterator[Tokens]:
-    """The tokens of conversations, whose questions are written into a file if they are wanted."""
-    for talk, tokens in rows:
-        if wanted:
+        if lines is not None:
             asked = next((m["content"] for m in talk.messages[::-1] if m["role"] == "user"), "")
             last = max(i for i, m in enumerate(talk.messages) if m["role"] == "assistant")
             line = {"question": asked, "answer": talk.answer, "prompt": tokens.prompt}

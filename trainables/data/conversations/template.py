@@ -6,81 +6,127 @@ import itertools
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
+
+from transformers.utils.chat_template_utils import (
+    _alias_reasoning_fields,
+    _compile_jinja_template,
+    _plain_template_data,
+)
 
 from trainables.common.text_ends import MARK
 from trainables.data.bad_rows import first_line
 from trainables.data.conversations.rows import ROLES, Message
 
+Span = tuple[int, int]
+"""First character, and the one behind the last."""
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of one key; `transformers` hands a template all of them."""
 _LABELS = {"role", "content", "weight", "name", "tool_call_id"}
 """Keys that templates may leave out: they say whose message it is."""
+_GENERATION = re.compile(r"\{%-?\s*generation\s*-?%\}")
 
 
 class TemplateError(ValueError):
     """A conversation that a template cannot render."""
 
 
-@dataclass(frozen=True)
-class Template:
-    """The template of a tokenizer, and a conversation that it renders whole."""
+class ChatTokenizer:
+    """What chat templates need of a tokenizer of `transformers`, asked for once."""
 
-    tokenizer: Any
-    source: str
-    messages: list[Message]
-    tools: list[dict[str, Any]] | None
-    _prompts: dict[int, str] = field(default_factory=dict, init=False, compare=False)
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self.special: dict[str, str] = tokenizer.special_tokens_map
+
+    @cached_property
+    def added(self) -> frozenset[str]:
+        """Tokens that are added to its vocabulary."""
+        return frozenset(self.tokenizer.get_added_vocab())
+
+
+class Template:
+    """A template, and a conversation that it renders whole.
+
+    Attributes:
+        chat: of the tokenizer.
+        messages: as the template reads them.
+        weights: of the messages; an answer of weight 0 does not count.
+        text: of the conversation.
+        marks: what the template marks as generated; None: it never marks anything.
+    """
+
+    def __init__(
+        self,
+        chat: ChatTokenizer,
+        source: str,
+        messages: Sequence[Message],
+        tools: list[dict[str, Any]] | None,
+    ) -> None:
+        self.chat, self.messages, self._tools = chat, _as_read(messages), tools
+        self.weights = [message.get("weight", 1) for message in messages]
+        self._compiled, self._globals, marks = _compile(source)
+        self.marks: list[Span] | None = [] if marks else None
+        self.text = self.render(self.messages, marks=self.marks)
+        self._prompts = {0: ""}
 
     @classmethod
     def of(
-        cls, tokenizer: Any, messages: Sequence[Message], tools: list[dict[str, Any]] | None
+        cls, chat: ChatTokenizer, messages: Sequence[Message], tools: list[dict[str, Any]] | None
     ) -> Template:
         """The template with the messages as it wants them.
 
         Raises:
             TemplateError: a key, a role or a call of a tool would be left out.
         """
-        source = str(tokenizer.get_chat_template(tools=tools))
+        source = str(chat.tokenizer.get_chat_template(tools=tools))
         for problem in _missing_from(source, messages, tools):
             raise TemplateError(problem)
+        plain: Any = _plain_template_data(tools)
         error = TemplateError("the chat template leaves out the calls of tools")
         for form in _forms(messages):
-            template = cls(tokenizer, source, form, tools)
             try:
-                text = template.text
+                template = cls(chat, source, form, plain)
             except TemplateError as e:
                 error = e
                 continue
-            if all(calls_in(message, text) for message in form):
-                template.require_contents(text)
+            if all(calls_in(message, template.text) for message in form):
+                template.require_contents()
                 return template
         raise error
 
-    def render(self, messages: Sequence[Message], *, prompt: bool = False) -> str:
-        """The text of messages; with `prompt`, up to where the model writes.
+    def render(
+        self, messages: Sequence[Message], *, prompt: bool = False, marks: list[Span] | None = None
+    ) -> str:
+        """The text of messages, as `apply_chat_template` of the tokenizer renders it.
+
+        Args:
+            messages: as the template reads them.
+            prompt: whether it goes on to where the model writes.
+            marks: takes what the template marks as generated.
 
         Raises:
             TemplateError: the template refuses them.
         """
-        options = {"tools": self.tools, "tokenize": False, "add_generation_prompt": prompt}
+        known = {**self._globals, **self.chat.special, "messages": messages, "tools": self._tools}
+        known |= {"documents": None, "add_generation_prompt": prompt}
         try:
-            return str(self.tokenizer.apply_chat_template(without_weights(messages), **options))
+            blocks = self._compiled.root_render_func(self._compiled.new_context(known, shared=True))
+            if marks is None:
+                return "".join(blocks)
+            rendered: list[str] = []
+            with self._compiled.environment.activate_tracker(rendered, marks):
+                for block in blocks:
+                    rendered.append(block)  # the tracker looks at it meanwhile
+            return "".join(rendered)
         except Exception as e:  # a template is a program
             raise TemplateError(f"the chat template cannot render it ({first_line(e)})") from e
 
-    @cached_property
-    def text(self) -> str:
-        """The conversation as text."""
-        return self.render(self.messages)
-
-    def require_contents(self, text: str) -> None:
+    def require_contents(self) -> None:
         """Raise an error if the text leaves out what is said to the model."""
         for i, message in enumerate(self.messages):
-            said = (message["content"] or "").strip()
-            if message["role"] == "assistant" or said in text:
+            said = message.get("content", "").strip()
+            if message["role"] == "assistant" or said in self.text:
                 continue
             other = {**message, "content": MARK}  # another content shows whether it is changed only
             if MARK not in self.render([*self.messages[:i], other, *self.messages[i + 1 :]]):
@@ -88,14 +134,30 @@ class Template:
 
     def prompt(self, count: int) -> str:
         """What the model is given to write the message behind the first `count` ones."""
-        if count and count not in self._prompts:
+        if count not in self._prompts:
             self._prompts[count] = self.render(self.messages[:count], prompt=True)
-        return self._prompts.get(count, "")
+        return self._prompts[count]
 
 
-def without_weights(messages: Sequence[Message]) -> list[Message]:
-    """Messages as a template reads them."""
-    return [{k: v for k, v in m.items() if k != "weight"} for m in messages]
+@lru_cache
+def _compile(source: str) -> tuple[Any, dict[str, Any], bool]:
+    """A template of Jinja, what all templates may use, and whether it marks what is generated."""
+    compiled: Any = _compile_jinja_template(source)
+    return compiled, dict(compiled.globals), bool(_GENERATION.search(source))
+
+
+def _as_read(messages: Sequence[Message]) -> list[Message]:
+    """Messages as `apply_chat_template` hands them to a template."""
+    plain = [{k: v for k, v in m.items() if v is not None and k != "weight"} for m in messages]
+    if all(type(v) is str and k in _LABELS for m in plain for k, v in m.items()):
+        return plain
+    found: list[Message] = _alias_reasoning_fields(_plain_template_data(plain))
+    return found
+
+
+@lru_cache
+def _mentions(source: str, name: str) -> bool:
+    return bool(re.search(rf"\b{re.escape(name)}\b", source))
 
 
 def _missing_from(
@@ -103,17 +165,15 @@ def _missing_from(
 ) -> Iterator[str]:
     """What the source of a template never mentions, and so leaves out."""
 
-    def mentions(*names: str) -> bool:
-        return any(re.search(rf"\b{re.escape(name)}\b", source) for name in names)
-
-    if tools and not mentions("tools"):
+    if tools and not _mentions(source, "tools"):
         yield "the chat template has no place for 'tools'"
     for i, message in enumerate(messages):
-        if message["role"] not in ROLES and not mentions(message["role"]):
+        if message["role"] not in ROLES and not _mentions(source, message["role"]):
             known = ", ".join(ROLES)
             yield f"messages[{i}].role is {message['role']!r}, and must be one of {known}"
-        for key in message.keys() - _LABELS:
-            if not mentions(*(REASONING if key in REASONING else (key,))):
+        for key in (key for key in message if key not in _LABELS):
+            names = REASONING if key in REASONING else (key,)
+            if not any(_mentions(source, name) for name in names):
                 yield f"the chat template has no place for messages[{i}].{key}"
 
 
