@@ -3,7 +3,7 @@
 from results.export.exportable import Exportable, ModelSource, TokenSample
 from results.export.folder import ModelCard, export_model
 from results.export.format import FORMATS, Format, Runtime, make_format, quantized
-from results.export.verify import Verification, verify_export
+from results.export.verify import Verification, perplexity_line, verify_export
 
 __all__ = [
     "FORMATS",
@@ -16,6 +16,7 @@ __all__ = [
     "Verification",
     "export_model",
     "make_format",
+    "perplexity_line",
     "quantized",
     "verify_export",
 ]

@@ -129,9 +129,8 @@ def prepare(config: TextSettings, cache: Path, key: str | None = None) -> Datase
     Raises:
         UserError: there is too little text, or it is not the text of `key`.
     """
-    return with_sets(
-        config.data, key, lambda data, key, beside: _prepare(config, cache, data, key, beside)
-    )
+    build: Callable[..., Dataset] = partial(_prepare, config, cache)
+    return with_sets(config.data, key, build)
 
 
 def with_sets(data: S, keys: str | None, prepare: Callable[[S, str | None, D | None], D]) -> D:
