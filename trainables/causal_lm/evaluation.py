@@ -85,14 +85,8 @@ def means(samples: Samples) -> dict[str, float]:
 def of_sets(
     samples: Callable[[Any], Samples], dataset: Dataset, weights: Mapping[str, float]
 ) -> dict[str, list[float]]:
-    """Metrics of a data set and the losses of its named sets; with weights, their weighted mean.
-
-    Args:
-        samples: the metrics of a data set, each with a mean over samples.
-        dataset: that has the named sets.
-        weights: parts of the sets in `eval_loss` and `bits_per_byte`; empty: these are of the data
-            set itself.
-    """
+    """The metrics that `samples` gives for a data set, and the losses of its named sets; with
+    weights, the weighted means of the sets' metrics in place of those of the data set."""
     each = {name: samples(one) for name, one in dataset.sets.items()}
     named = {f"eval_loss/{name}": list(one["eval_loss"]) for name, one in each.items()}
     if not weights:

@@ -169,7 +169,8 @@ class LanguageTask(Task):
 
     def train_metrics(self, worker: Worker) -> dict[str, float]:
         """Rows of the data that were skipped, if any were."""
-        skipped = self.dataset.skipped
+        every = [self.dataset, *self.dataset.sets.values()]
+        skipped = sum(len(one.meta.get("skipped") or ()) for one in every)
         return {"skipped_data": float(skipped)} if skipped else {}
 
     def copy_model(self, model: nn.Module, folder: Path, worker: Worker) -> DeferredWrite:
@@ -273,8 +274,7 @@ class TextTask(LanguageTask):
         worker: Worker | None = None,
         answers: Path | None = None,
     ) -> dict[str, float]:
-        """Mean loss over a split's tokens (nats), perplexity and bits per byte, and the losses of
-        the named sets."""
+        """Mean loss of tokens (nats), perplexity, bits per byte, and losses of named sets."""
 
         def scores(dataset: Dataset) -> Samples:
             rows = evaluated_rows(dataset, split, self.config)

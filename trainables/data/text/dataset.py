@@ -61,11 +61,6 @@ class Dataset:
         return ",".join((self.key, *(one.key for one in self.sets.values())))
 
     @property
-    def skipped(self) -> int:
-        """Parts of the data that were left out, also of the named sets."""
-        return sum(len(one.meta.get("skipped") or ()) for one in [self, *self.sets.values()])
-
-    @property
     def tokenizer_file(self) -> Path:
         """The trained BPE; no such file when the tokenizer is pretrained."""
         return self.folder / "tokenizer.json"
@@ -134,12 +129,8 @@ def prepare(config: TextSettings, cache: Path, key: str | None = None) -> Datase
 
 
 def with_sets(data: S, keys: str | None, prepare: Callable[[S, str | None, D | None], D]) -> D:
-    """A data set with its named sets.
-
-    Args:
-        data: the settings.
-        keys: that they must have, as of `Dataset.keys`; None: any.
-        prepare: gives the data set of settings and a key; of a named set, beside another one.
+    """A data set with its named sets, of which `prepare` gives each by its settings and key (of
+    `keys`, as of `Dataset.keys`), the named ones beside the first.
 
     Raises:
         UserError: of `prepare`, with the name of the set.
