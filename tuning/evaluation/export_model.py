@@ -6,7 +6,7 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results.export import (
     FORMATS,
@@ -70,7 +70,8 @@ def _perplexities(picked: SelectedModel) -> tuple[Callable[[Path], list[float]] 
     """`perplexities` and `measured_on` of a model's source."""
     if "perplexity" not in picked.trainable.metric_names:
         return None, f"{picked.spec.trainable} measures none on a selection split"
-    config, length = picked.config, picked.config.sequence_length
+    config: Any = picked.config
+    length = config.sequence_length
     count = min(config.eval_sequences, max(1, MEASURED_TOKENS // length))
     changed = {"eval_sequences": count, "dtype": "float32"}
     answers = {"eval_answers": 0} if "eval_answers" in vars(config) else {}

@@ -17,7 +17,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -165,8 +165,7 @@ def prepare(
     Raises:
         UserError: a row is bad, or there are too few, or they are not the rows of `key`.
     """
-    build: Callable[..., Conversations] = partial(_prepare, config, cache, train_questions)
-    return with_sets(data, key, build)
+    return with_sets(data, key, partial(_prepare, config, cache, train_questions))
 
 
 def _prepare(

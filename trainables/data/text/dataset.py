@@ -40,7 +40,6 @@ VERSION = 2
 PACK_AT_ONCE = 4096
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
 D = TypeVar("D", bound="Dataset")
-S = TypeVar("S", bound=NamedSets)
 
 
 @dataclass(frozen=True)
@@ -124,11 +123,10 @@ def prepare(config: TextSettings, cache: Path, key: str | None = None) -> Datase
     Raises:
         UserError: there is too little text, or it is not the text of `key`.
     """
-    build: Callable[..., Dataset] = partial(_prepare, config, cache)
-    return with_sets(config.data, key, build)
+    return with_sets(config.data, key, partial(_prepare, config, cache))
 
 
-def with_sets(data: S, keys: str | None, prepare: Callable[[S, str | None, D | None], D]) -> D:
+def with_sets(data: NamedSets, keys: str | None, prepare: Callable[..., D]) -> D:
     """A data set with its named sets, of which `prepare` gives each by its settings and key (of
     `keys`, as of `Dataset.keys`), the named ones beside the first.
 
@@ -150,10 +148,8 @@ def _prepare(
 ) -> Dataset:
     if key is not None and (cache / key).is_dir():
         return Dataset(cache / key)
-    corpus, encoder = (
-        open_corpus(data, cache),
-        open_encoder(config, beside.tokenizer_file if beside else None),
-    )
+    corpus = open_corpus(data, cache)
+    encoder = open_encoder(config, beside.tokenizer_file if beside else None)
     settings = {
         "version": VERSION,
         "text": corpus.fingerprint(),
