@@ -127,16 +127,18 @@ def test_prompts_that_are_cut_are_counted(tune: Tune, lm: SweepPaths, task: Path
         (("--tasks", "./tasks/none.yaml"), "no task file is there"),
         (("--tasks", "./tasks/words.yaml", "--chat"), "has no chat template"),
         (("--tasks", "./tasks/lost.yaml"), "lost.yaml: cannot be loaded"),
-        (("--tasks", "./tasks/long.yaml"), "max_gen_toks"),
     ],
 )
 def test_evaluate_refuses_in_one_line(
     tune: Tune, lm: SweepPaths, task: Path, options: tuple[str, ...], problem: str
 ) -> None:
     tune.write("tasks/lost.yaml", TASK.format(name="lost", data=tune.cwd / "none.jsonl"))
-    written = TASK.format(name="long", data=tune.cwd / "rows.jsonl")
-    written = written.partition("doc_to_choice")[0].replace("multiple_choice", "generate_until")
-    tune.write("tasks/long.yaml", f"{written}doc_to_target: answer\n")
     refused = tune.refused("evaluate", "lm", *options)
     assert problem in refused
     assert refused.count("\n") == 1
+
+
+def test_answers_as_long_as_the_context_are_refused(tune: Tune, lm: SweepPaths, task: Path) -> None:
+    written = task.read_text().partition("doc_to_choice")[0] + "doc_to_target: answer\n"
+    task.write_text(written.replace("multiple_choice", "generate_until"))
+    assert "max_gen_toks" in tune.refused("evaluate", "lm", "--tasks", task)
