@@ -79,11 +79,15 @@ class ModelSource:
         weights: the folder with `model.safetensors`.
         load: returns the model; raises `NotImplementedError` when the trainable cannot.
         write_hf: writes a folder that `transformers` loads; raises the same.
+        perplexities: of the weights in a folder on each sequence of a text; None: there is none.
+        measured_on: the sequences, or why there are none.
     """
 
     weights: Path
     load: Callable[[], Exportable]
     write_hf: Callable[[Path], None]
+    perplexities: Callable[[Path], list[float]] | None = None
+    measured_on: str = ""
 
     @cached_property
     def exportable(self) -> Exportable:

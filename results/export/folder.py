@@ -6,15 +6,18 @@ The card, `README.md`, says what the model is, and what it was made from.
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import fmean
+from typing import Any
 
 from results.checkpoints.commit import MANIFEST, CheckpointError, staged, verify
 from results.checkpoints.streaming_hash import hash_file
 from results.export.exportable import ModelSource
 from results.export.format import Format, make_format
-from results.export.verify import Verification, verify_export, write_report
+from results.export.verify import Verification, perplexity_line, verify_export, write_report
 from results.models.lineage import Ancestor, DataSet, TrainedModel
 from search_spaces.errors import UserError
 from search_spaces.redaction import redacted
@@ -95,8 +98,20 @@ def _verify(folder: Path, name: str, form: Format, model: ModelSource) -> tuple[
         found.append(verify_export(folder, runtime, model.exportable))
         if not found[-1].passed:
             raise UserError(f"--to {name}: not exported, the copy differs: {found[-1].summary}")
-    write_report(folder, found)
+    write_report(folder, found, {"perplexity": _perplexities(form, model)} if form.rounds else {})
     return tuple(found)
+
+
+def _perplexities(form: Format, model: ModelSource) -> dict[str, Any]:
+    """Of the model, and with the weights of its copy; the runtime may also round activations."""
+    if model.perplexities is None:
+        return {"reason": model.measured_on}
+    with tempfile.TemporaryDirectory() as scratch:
+        form.write_rounded(model, Path(scratch))
+        after = model.perplexities(Path(scratch))
+    before = model.perplexities(model.weights)
+    on = f"{len(after)} sequences {model.measured_on}"
+    return {"original": fmean(before), "quantized": fmean(after), "on": on}
 
 
 def check_target(target: Path, force: bool) -> None:
@@ -134,6 +149,7 @@ def _write_card(
         f"- `{card.metric}`: {value}",
         *(f"- {line}" for line in card.data),
         *(f"- verified: {check.summary}" for check in checks),
+        *([f"- perplexity: {line}"] if (line := perplexity_line(folder)) else []),
         f"- load: `{form.load_line(folder).format(folder='.')}`",
         "",
         f"## Hyperparameters of `{card.parents[0]}`",

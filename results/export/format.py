@@ -80,6 +80,8 @@ class Format(ABC):
     """Modules that not every installation has."""
     extra: ClassVar[str] = EXTRA
     """What installs them."""
+    rounds: ClassVar[bool] = False
+    """Whether it has `write_rounded`."""
 
     @abstractmethod
     def write(self, model: ModelSource, folder: Path) -> None:
@@ -89,6 +91,10 @@ class Format(ABC):
             UserError: the format cannot hold this model.
             NotImplementedError: the trainable does not support the format.
         """
+
+    def write_rounded(self, model: ModelSource, folder: Path) -> None:
+        """Write a folder of `transformers` with the weights as the copy has rounded them."""
+        raise NotImplementedError(f"{type(self).__name__} rounds no weights")
 
     @abstractmethod
     def load_line(self, folder: Path) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -87,12 +86,9 @@ class Verification:
         worst = max(case.error for case in self.cases)
         shapes = ", ".join("x".join(map(str, case.shape)) for case in self.cases)
         tokens = {None: "", True: ", same token ids", False: ", OTHER TOKEN IDS"}
-        lost = self.divergences
-        allowed = f"(allowed {self.most_lost:.0e})" if self.most_lost is not None else ""
-        added = ""
-        if lost:
-            perplexity = f"perplexity +{math.expm1(max(lost)):.2%}"
-            added = f", adds {max(lost):.1e} nats to the loss {allowed}, {perplexity}"
+        allowed, added = f"(allowed {self.most_lost or 0:.0e})", ""
+        if self.divergences:
+            added = f", adds {max(self.divergences):.1e} nats to the loss {allowed}"
         return (
             f"{self.runtime}, inputs {shapes}: largest error {worst:.1e}"
             f" (allowed {self.tolerance:.0e}){added}{tokens[self.tokens_equal]}"
@@ -100,11 +96,23 @@ class Verification:
         )
 
 
-def write_report(folder: Path, verifications: Iterable[Verification]) -> None:
+def write_report(
+    folder: Path, verifications: Iterable[Verification], measured: Mapping[str, Any]
+) -> None:
     """Write `export_report.json`: which runtimes verified the copy, and the numbers."""
     judges = [{**asdict(v), "passed": v.passed} for v in verifications]
-    report = {"passed": all(j["passed"] for j in judges), "judges": judges}
+    report = {"passed": all(j["passed"] for j in judges), "judges": judges, **measured}
     (folder / REPORT).write_text(json.dumps(report, indent=1))
+
+
+def perplexity_line(folder: Path) -> str | None:
+    """What quantization has done to the perplexity, as the report has it; None: not asked for."""
+    file = folder / REPORT
+    found = json.loads(file.read_text()).get("perplexity") if file.is_file() else None
+    if found is None or "reason" in found:
+        return found and f"not measured: {found['reason']}"
+    before, after = found["original"], found["quantized"]
+    return f"{after:.6g}, unquantized {before:.6g} ({after / before - 1:+.2%}), on {found['on']}"
 
 
 def verify_export(

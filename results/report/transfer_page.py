@@ -12,9 +12,7 @@ import plotly.graph_objects as go
 
 from results.analysis.scaling import LEVEL, Interval, Optima, Rule, Transfer
 from results.report.page import PageSection, section_messages, write_page
-from results.report.plots.axes import text
-from results.report.plots.colours import BEST, SWEEPS
-from results.report.plots.figures import blank
+from results.report.plots.figures import BEST, SWEEPS, blank, text
 
 
 def evidence(metric: str, found: Transfer) -> tuple[list[str], list[list[str]]]:

@@ -9,6 +9,7 @@ from shutil import copytree
 from typing import Any
 
 import pytest
+import torch
 from gguf import GGUFReader
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, trainers
 from tokenizers.pre_tokenizers import ByteLevel, Digits, PreTokenizer, Sequence, Split
@@ -305,6 +306,12 @@ def test_q4_k_m_is_smaller_and_its_loss_is_measured(tmp_path: Path) -> None:
         found = verify_export(tmp_path, judge, model.exportable)
         assert found.passed, found.summary
         assert all(one > 1e-6 for one in found.divergences)
+    (rounded := tmp_path / "rounded").mkdir()
+    GgufQ4().write_rounded(model, rounded)
+    auto: Any = AutoModelForCausalLM
+    ids = model.exportable.examples[0]
+    expected = auto.from_pretrained(tmp_path, gguf_file="model.gguf")(ids).logits
+    torch.testing.assert_close(auto.from_pretrained(rounded)(ids).logits, expected)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from results.averaging.soup.candidates import WEIGHTS
@@ -42,6 +43,8 @@ class Example:
         return {**self.config, self.inner: {**self.config[self.inner], **changes}}
 
 
+DOCS = str(Path(__file__).parents[2] / "docs" / "re*.md")
+
 EXAMPLES: dict[str, Example] = {
     "causal_lm": Example(
         {
@@ -53,11 +56,11 @@ EXAMPLES: dict[str, Example] = {
             "max_steps": 6,
             "eval_every": 2,
             "eval_sequences": 20,
-            "data": {"max_bytes": 100_000},
+            "data": {"max_bytes": 100_000, "selection": {"docs": DOCS}},
         },
         steps=(2, 4, 6),
         learned="eval_loss",
-        judged=("eval_loss", "perplexity", "bits_per_byte"),
+        judged=("eval_loss", "eval_loss/docs", "perplexity", "bits_per_byte"),
     ),
     "digits": Example(
         {"hidden_units": 16, "epochs": 3, "dropout": 0.2},

@@ -23,7 +23,6 @@ from trainables.causal_lm.quantized import missing_packages
 from trainables.causal_lm.shape import ShapeConfig
 from trainables.config import Problem, path_in
 from trainables.data.hub import hub_problem
-from trainables.data.readers import path_problem
 from trainables.data.text.config import DataConfig, paths_in
 from trainables.parallel.footprint import RankMemory
 from trainables.training.pipeline_rules import pipeline_field
@@ -199,10 +198,7 @@ class CausalLMConfig(ShapeConfig):
 
     def missing_files(self) -> list[Problem]:
         """Globs without a match, the folder of a pretrained model, and `peft` for adapters."""
-        found: list[Problem] = []
-        for pattern in self.data.paths:
-            if (problem := path_problem(pattern)) is not None:
-                found.append((("data", "paths"), problem))
+        found = self.data.path_problems()
         found += [] if self.lora is None else missing_packages(self.lora)
         for key, file in {"model_name_or_path": "config", "tokenizer": "tokenizer_config"}.items():
             name = getattr(self, key)
@@ -215,6 +211,10 @@ class CausalLMConfig(ShapeConfig):
             ) is not None:
                 found.append(((key,), problem))
         return found
+
+    def notes(self) -> list[str]:
+        """What the metrics are of."""
+        return self.data.notes()
 
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
         """With experts, ranks count tokens together, so they have equally many micro-batches."""

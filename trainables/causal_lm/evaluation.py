@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
 
 import numpy as np
 import torch
@@ -53,19 +56,53 @@ class EvaluatedRows:
 
         The perplexity is linear around its mean (the delta method).
         """
-        mean = float(losses.mean())
-        total = self.scores(mean)
-        found = {
-            "eval_loss": losses,
-            "perplexity": total["perplexity"] * (1 + losses - mean),
-            "bits_per_byte": losses * (self._bits_per_byte() if self.num_bytes is not None else 0),
-        }
-        return {name: found[name].tolist() for name in total}
+        found = {"eval_loss": losses, "perplexity": perplexities(losses)}
+        if self.num_bytes is not None:
+            found["bits_per_byte"] = losses * self._bits_per_byte()
+        return {name: values.tolist() for name, values in found.items()}
 
     def _bits_per_byte(self) -> float:
         assert self.num_bytes is not None
         targets = self.tokens[:, 1:].size
         return targets / math.log(2) / float(self.num_bytes.sum())
+
+
+def perplexities(losses: torch.Tensor) -> torch.Tensor:
+    """The perplexity of each sample, linear around that of the mean loss (the delta method)."""
+    mean = float(losses.mean())
+    return math.exp(min(mean, 700)) * (1 + losses - mean)
+
+
+Samples = Mapping[str, Sequence[float]]
+"""Values of metrics, of each sample or of all of them."""
+
+
+def means(samples: Samples) -> dict[str, float]:
+    """The metrics of all samples."""
+    return {name: fmean(values) for name, values in samples.items()}
+
+
+def of_sets(
+    samples: Callable[[Any], Samples], dataset: Dataset, weights: Mapping[str, float]
+) -> dict[str, list[float]]:
+    """The metrics that `samples` gives for a data set, and the losses of its named sets; with
+    weights, the weighted means of the sets' metrics in place of those of the data set."""
+    each = {name: samples(one) for name, one in dataset.sets.items()}
+    named = {f"eval_loss/{name}": list(one["eval_loss"]) for name, one in each.items()}
+    if not weights:
+        return {**{name: list(values) for name, values in samples(dataset).items()}, **named}
+    size = sum(len(losses) for losses in named.values())
+    found = {}
+    for metric in next(iter(each.values())):
+        found[metric] = [
+            value * weight * size / len(each[name][metric])
+            for name, weight in weights.items()
+            for value in each[name][metric]
+        ]
+    found["perplexity"] = perplexities(
+        torch.tensor(found["eval_loss"], dtype=torch.double)
+    ).tolist()
+    return {**found, **named}
 
 
 def eval_loss(

@@ -32,4 +32,6 @@ def config_of_other(
                 f"{key}.{name}: not of a model that is trained here; train it in a sweep of its own"
                 " and give its folder"
             )
+    if isinstance(data := given.get("data"), dict) and data.get("selection"):
+        raise ValueError(f"{key}.data.selection: of the trials only; remove it")
     return nested_config(kind, {**given, **same}, key)

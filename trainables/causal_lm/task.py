@@ -18,8 +18,11 @@ from trainables.causal_lm import export
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.evaluation import (
     EVAL_BATCH,
+    Samples,
     eval_loss,
     evaluated_rows,
+    means,
+    of_sets,
     separator,
 )
 from trainables.causal_lm.lora import add_adapter, copy_adapter, write_adapter
@@ -51,6 +54,7 @@ from trainables.causal_lm.parametrization import scales_of
 from trainables.checkpointing.saver import DeferredWrite
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
+from trainables.data.shared_folder import text_digest
 from trainables.data.text.dataset import Dataset, Tokens, prepare
 from trainables.parallel.fsdp import device_of
 from trainables.parallel.pipeline import Pipeline
@@ -85,8 +89,8 @@ class LanguageTask(Task):
 
     @property
     def fingerprint(self) -> str:
-        """Key of the prepared data."""
-        return self.dataset.key
+        """Key of the prepared data, or a digest of all keys where there are named sets."""
+        return text_digest(self.dataset.keys)[:32] if self.dataset.sets else self.dataset.key
 
     @property
     def grad_clip(self) -> float | None:
@@ -165,8 +169,9 @@ class LanguageTask(Task):
 
     def train_metrics(self, worker: Worker) -> dict[str, float]:
         """Rows of the data that were skipped, if any were."""
-        skipped = self.dataset.meta.get("skipped")
-        return {"skipped_data": float(len(skipped))} if skipped else {}
+        every = [self.dataset, *self.dataset.sets.values()]
+        skipped = sum(len(one.meta.get("skipped") or ()) for one in every)
+        return {"skipped_data": float(skipped)} if skipped else {}
 
     def copy_model(self, model: nn.Module, folder: Path, worker: Worker) -> DeferredWrite:
         """Of a model with an adapter, only the adapter is saved."""
@@ -195,7 +200,7 @@ class LanguageTask(Task):
         self._save_key(folder)
 
     def _save_key(self, folder: Path) -> None:
-        (folder / DATA_KEY).write_text(json.dumps({"key": self.dataset.key}))
+        (folder / DATA_KEY).write_text(json.dumps({"key": self.dataset.keys}))
 
     def exportable(self, weights: Path) -> Exportable:
         """Token ids [sequences, tokens] to logits [sequences, tokens, vocabulary]."""
@@ -269,17 +274,27 @@ class TextTask(LanguageTask):
         worker: Worker | None = None,
         answers: Path | None = None,
     ) -> dict[str, float]:
-        """Mean loss over a split's tokens (nats), perplexity and bits per byte."""
-        rows = evaluated_rows(self.dataset, split, self.config)
-        return rows.scores(eval_loss(model, rows, self.config, worker))
+        """Mean loss of tokens (nats), perplexity, bits per byte, and losses of named sets."""
+
+        def scores(dataset: Dataset) -> Samples:
+            rows = evaluated_rows(dataset, split, self.config)
+            found = rows.scores(eval_loss(model, rows, self.config, worker))
+            return {name: [value] for name, value in found.items()}
+
+        return means(of_sets(scores, self.dataset, self.config.data.weights))
 
     def examples(self, model: nn.Module, split: Split) -> dict[str, list[float]]:
         """The metrics of `evaluate` of each sequence."""
-        rows, device = evaluated_rows(self.dataset, split, self.config), device_of(model)
-        with torch.no_grad():
-            losses = [
-                next_token_loss(model, self.config, "none", *rows.inputs(part, device))
-                for part in shares(len(rows.tokens), EVAL_BATCH, 0, 1)
-            ]
-        each = torch.cat(losses).cpu().double().reshape(len(rows.tokens), -1).mean(dim=1)
-        return rows.example_scores(each)
+        device = device_of(model)
+
+        def scores(dataset: Dataset) -> Samples:
+            rows = evaluated_rows(dataset, split, self.config)
+            with torch.no_grad():
+                losses = [
+                    next_token_loss(model, self.config, "none", *rows.inputs(part, device))
+                    for part in shares(len(rows.tokens), EVAL_BATCH, 0, 1)
+                ]
+            each = torch.cat(losses).cpu().double().reshape(len(rows.tokens), -1).mean(dim=1)
+            return rows.example_scores(each)
+
+        return of_sets(scores, self.dataset, self.config.data.weights)

@@ -70,7 +70,7 @@ class BadRows:
         for problem in self.problems[:MAX_LOGGED]:
             log.warning("data skipped: %s", problem)
         if self.problems:
-            log.warning("data: %d parts could not be read and are skipped", len(self.problems))
+            log.warning("data: %d parts are skipped", len(self.problems))
 
 
 def first_line(error: Exception) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from search_spaces.errors import UserError
@@ -22,6 +22,8 @@ SPLIT_NAMES = {
     "testing": Split.TEST,
 }
 ANY = frozenset(Split)
+HELD_OUT = (Split.SELECTION, Split.TEST)
+"""Those of a named set, a half each."""
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -63,23 +65,24 @@ def split_by_digest(digest: str, share: float = 0.05, allowed: frozenset[Split] 
     return Split.TRAIN if Split.TRAIN in allowed else next(iter(allowed))
 
 
-def assign_splits(units: Iterable[str]) -> dict[str, Split]:
+def assign_splits(units: Iterable[str], among: Sequence[Split] = tuple(Split)) -> dict[str, Split]:
     """Assign each unit to a split by its digest alone, unless that would leave a split empty.
 
-    A unit that is the name of a split is that split.
+    A unit that is the name of a split is that split. Without a train split, each has a half.
 
     Raises:
-        UserError: there are fewer than three different units.
+        UserError: there are fewer different units than splits.
     """
-    ordered = sorted(set(units))
+    ordered, share = sorted(set(units)), 0.05 if Split.TRAIN in among else 0.5
     if set(Split) >= set(ordered):
         return {unit: Split(unit) for unit in ordered}
-    if len(ordered) < 3:
-        raise UserError(f"data: {len(ordered)} different documents cannot be split in three")
-    splits = {unit: split_by_digest(unit) for unit in ordered}
-    for needed in Split:
+    if len(ordered) < len(among):
+        parts = "three" if Split.TRAIN in among else "two"
+        raise UserError(f"data: {len(ordered)} different documents cannot be split in {parts}")
+    splits = {unit: split_by_digest(unit, share, frozenset(among)) for unit in ordered}
+    for needed in among:
         if needed not in splits.values():
             assigned = list(splits.values())
-            donor = max(Split, key=assigned.count)
+            donor = max(among, key=assigned.count)
             splits[next(u for u in ordered if splits[u] is donor)] = needed
     return splits

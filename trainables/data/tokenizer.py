@@ -134,9 +134,15 @@ def pad_token(tokenizer: Any) -> int:
     return int(tokenizer.pad_token_id)
 
 
-def open_encoder(config: TokenSettings) -> Encoder | None:
-    """The encoder of a pretrained tokenizer; None: it is trained on the data."""
-    return None if config.tokenizer_from is None else pretrained_encoder(config.tokenizer_from)
+def open_encoder(config: TokenSettings, trained: Path | None = None) -> Encoder | None:
+    """The encoder of a pretrained tokenizer, or of one in the file `trained`; None: it is trained
+    on the data."""
+    if config.tokenizer_from is not None:
+        return pretrained_encoder(config.tokenizer_from)
+    if trained is None:
+        return None
+    tokenizer = Tokenizer.from_file(str(trained))
+    return Encoder(tokenizer, int(tokenizer.token_to_id(END) or 0))
 
 
 def describe(encoder: Encoder | None, vocab_size: int) -> str:

@@ -13,6 +13,7 @@ from trainables.causal_lm.trainable import CausalLM
 from trainables.data.bad_rows import BadRow
 from trainables.data.conversations.config import GENERATED_HELP, AnswersConfig, RowsConfig
 from trainables.data.conversations.rows import Columns, Conversation, Row, read_rows, without_weight
+from trainables.data.text.config import Sets
 from trainables.sft.config import TunedConfig
 from trainables.training.trainable import TaskTrainable
 
@@ -26,6 +27,7 @@ class PairsConfig(RowsConfig):
         "rejected": "rejected",
     }
     later_fields: ClassVar[tuple[str, ...]] = (*RowsConfig.later_fields, "label", "answer")
+    selection: ClassVar[Sets] = {}  # type: ignore[misc]  # pairs have none
 
     source: Literal["arithmetic", "countdown", "sorting", "format", "files"] = Field(
         "arithmetic", description=f"right and wrong answers of {GENERATED_HELP}"

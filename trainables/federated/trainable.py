@@ -33,7 +33,8 @@ class Federated(Trainable[FederatedConfig]):
     def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """Those of the task, and of a round; see the base class."""
         task = resolve(str(config.get("task", FederatedConfig.model_fields["task"].default)))
-        names = dict.fromkeys((*task.metric_names, *self.metric_names))
+        client = config.get("client", {})
+        names = dict.fromkeys((*task.reported_metrics(client), *self.metric_names))
         return tuple(name for name in names if name not in (*METRIC_NAMES, "samples_seen"))
 
     def train(self, config: FederatedConfig, worker: Worker) -> None:

@@ -12,6 +12,7 @@ from trainables.classifier.files import resolve_reward_model, reward_model_probl
 from trainables.config import Problem, path_in
 from trainables.data.conversations.config import GENERATED_HELP, AnswersConfig
 from trainables.data.conversations.forms import ANSWERS, AUTO
+from trainables.data.text.config import Sets
 from trainables.grpo.rewards import RewardConfig, problem_of
 from trainables.sft.config import TunedConfig
 from trainables.user_code import loader
@@ -20,6 +21,7 @@ from trainables.user_code import loader
 class QuestionsConfig(AnswersConfig):
     """Questions, and what rewards compare completions with; split 90/5/5 as of `sft`."""
 
+    selection: ClassVar[Sets] = {}  # type: ignore[misc]  # it evaluates by rewards
     source: Literal["arithmetic", "countdown", "sorting", "format", "files"] = Field(
         "arithmetic", description=GENERATED_HELP
     )

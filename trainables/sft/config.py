@@ -28,12 +28,20 @@ class RowsTrainedConfig(StartConfig):
     def missing_files(self) -> list[Problem]:
         """Missing files and models, a model with too few positions, and rows that are no data."""
         found = super().missing_files()
-        problem = None if found or not self.data.paths else checked_rows(self)[0]
-        return found if problem is None else [(("data",), problem)]
+        checked = {} if found else self._checked()
+        return found + [(place, problem) for place, (problem, _) in checked.items() if problem]
 
     def notes(self) -> list[str]:
         """What the rows of files are, and how many."""
-        return [checked_rows(self)[1]] if self.data.paths else []
+        notes = [f"{'.'.join(place)}: {note}" for place, (_, note) in self._checked().items()]
+        return [*notes, *super().notes()]
+
+    def _checked(self) -> dict[tuple[str, ...], tuple[str | None, str]]:
+        """`checked_rows` of the files, by the key that names them."""
+        own = {("data",): self.data} if self.data.paths else {}
+        sets = self.data.named_sets().items()
+        every = own | {("data", "selection", name): data for name, data in sets}
+        return {place: checked_rows(self, data) for place, data in every.items()}
 
 
 class SFTConfig(RowsTrainedConfig):
@@ -128,9 +136,9 @@ CHECKED_BYTES = 200 << 20
 """Files beyond this many bytes are first read by a worker."""
 
 
-def checked_rows(config: RowsTrainedConfig) -> tuple[str | None, str]:
+def checked_rows(config: RowsTrainedConfig, data: RowsConfig) -> tuple[str | None, str]:
     """The first mistake in the rows of files that is not skipped, and what the rows are."""
-    data, every = config.data, config.data.files()
+    every = data.files()
     sizes = itertools.accumulate(file.stat().st_size for file in every)
     files = [f for f, size in zip(every, sizes, strict=True) if size <= CHECKED_BYTES] or every[:1]
     times = [(str(f), f.stat().st_mtime_ns, f.stat().st_size) for f in files]
@@ -145,7 +153,7 @@ def checked_rows(config: RowsTrainedConfig) -> tuple[str | None, str]:
         problem, count, remarks = check_rows(data.rows(files), tokenizer, most, *reactions)
         part = f" in {len(files)} of {len(every)} files" if len(files) < len(every) else ""
         rows = f"{count // data.answers_of_row:,} rows{part}"
-        _CHECKED[key] = problem, f"data: {form}, {rows}{remarks}"
+        _CHECKED[key] = problem, f"{form}, {rows}{remarks}"
     except UserError as e:
         _CHECKED[key] = str(e), ""
     return _CHECKED[key]

@@ -16,7 +16,14 @@ from torch import nn
 
 from results.storage.atomic import write_atomic
 from trainables.base import Split
-from trainables.causal_lm.evaluation import EVAL_BATCH, spread
+from trainables.causal_lm.evaluation import (
+    EVAL_BATCH,
+    Samples,
+    means,
+    of_sets,
+    perplexities,
+    spread,
+)
 from trainables.causal_lm.model.compilation import may_compile
 from trainables.causal_lm.model.model import open_tokenizer
 from trainables.causal_lm.model.objective import (
@@ -112,44 +119,48 @@ class SFTTask(LanguageTask):
         worker: Worker | None = None,
         answers: Path | None = None,
     ) -> dict[str, float]:
-        """Mean loss of the answers' tokens (nats), perplexity, and exact matches."""
+        """Mean loss of the answers' tokens (nats), perplexity, and exact matches; and the losses
+        of the named sets."""
+
+        def total(sums: dict[str, float]) -> dict[str, float]:
+            return sums if worker is None else worker.sum(sums)
+
+        def scores(dataset: Conversations) -> Samples:
+            each = self._losses(model, dataset, split, worker)
+            sums = {"loss": sum(loss for loss, _ in each), "tokens": sum(n for _, n in each)}
+            sums = total(sums)
+            loss = sums["loss"] / sums["tokens"]
+            return {"eval_loss": [loss], "perplexity": [math.exp(min(loss, 700))]}
+
         training = model.training
         model.eval()
-        each = self._losses(model, split, worker)
-        sums = {"loss": sum(loss for loss, _ in each), "tokens": sum(n for _, n in each)}
+        found = means(of_sets(scores, self.dataset, self.config.data.weights))
         matches = self._matches(model, split, worker, answers)
-        sums |= {"matches": sum(matches), "asked": len(matches)}
         model.train(training)
-        if worker is not None:
-            sums = worker.sum(sums)
-        loss = sums["loss"] / sums["tokens"]
-        found = {"eval_loss": loss, "perplexity": math.exp(min(loss, 700))}
+        sums = total({"matches": sum(matches), "asked": len(matches)})
         if sums["asked"]:
             found["exact_match"] = sums["matches"] / sums["asked"]
         return found
 
     def examples(self, model: nn.Module, split: Split) -> dict[str, list[float]]:
-        """The metrics of `evaluate` of each conversation; a long answer counts more.
+        """The metrics of `evaluate` of each conversation; a long answer counts more."""
 
-        The perplexity is linear around its mean (the delta method).
-        """
-        each = self._losses(model, split)
-        scale = len(each) / sum(tokens for _, tokens in each)
-        losses = [loss * scale for loss, _ in each]
-        mean = sum(losses) / len(losses)
-        found = {
-            "eval_loss": losses,
-            "perplexity": [math.exp(min(mean, 700)) * (1 + loss - mean) for loss in losses],
-        }
+        def scores(dataset: Conversations) -> Samples:
+            each = self._losses(model, dataset, split)
+            scale = len(each) / sum(tokens for _, tokens in each)
+            losses = torch.tensor([loss * scale for loss, _ in each], dtype=torch.double)
+            return {"eval_loss": losses.tolist(), "perplexity": perplexities(losses).tolist()}
+
+        found = of_sets(scores, self.dataset, self.config.data.weights)
         if self.config.eval_answers:
             found["exact_match"] = self._matches(model, split)
         return found
 
     def _losses(
-        self, model: nn.Module, split: Split, worker: Worker | None = None
+        self, model: nn.Module, dataset: Conversations, split: Split, worker: Worker | None = None
     ) -> list[tuple[float, int]]:
         """Loss and number of the answers' tokens of each evaluated conversation of this rank."""
-        data, config, device = self.dataset, self.config, device_of(model)
+        data, config, device = dataset, self.config, device_of(model)
         chosen = spread(len(data.lengths(split)), config.eval_sequences)
         found: list[list[tuple[float, int]]] = []
         parts, count = shares_in_step(len(chosen), EVAL_BATCH, worker)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,6 +27,12 @@ class TaskTrainable(Trainable[C]):
         """See the base class."""
         task: str = self.Config.task_class  # type: ignore[attr-defined]
         return ("trainables.training.run", task.partition(":")[0])
+
+    def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
+        """Also the losses of the named sets of the data."""
+        data = config.get("data")
+        sets = data.get("selection") if isinstance(data, Mapping) else None
+        return (*self.metric_names, *(f"eval_loss/{name}" for name in sets or ()))
 
     def train(self, config: C, worker: Worker) -> None:
         """See the base class."""

@@ -170,6 +170,11 @@ def _evaluate(
             )
         except ValueError as e:  # code that is unsafe, images, a task that is there twice
             raise UserError(f"--tasks: {_line(e)}") from e
+        except AssertionError as e:  # of an answer that is as long as the context
+            if "tokens to generate" not in str(e):
+                raise
+            hint = "set max_gen_toks of the task's generation_kwargs"
+            raise UserError(f"--tasks: {_line(e)} {hint}") from e
     return _scores(found), len(cuts)
 
 

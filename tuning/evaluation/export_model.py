@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from results.export.classic import write_classic
 from results.export.exportable import ModelSource
@@ -17,7 +19,11 @@ from results.models.ref import ModelRef
 from results.records.evaluations import read_evaluations
 from results.records.trial import read_reports, read_trial
 from search_spaces.errors import UserError, suggest
+from trainables.base import Split
 from tuning.evaluation.load_model import SelectedModel
+
+MEASURED_TOKENS = 16_384
+"""On which the perplexity of quantized weights is measured, at most."""
 
 if TYPE_CHECKING:
     from results.tracking.mlflow.model_registry import RegisteredVersion
@@ -51,7 +57,30 @@ def model_source(picked: SelectedModel) -> ModelSource:
         picked.source,
         lambda: picked.trainable.exportable(picked.config, picked.source, cache),
         lambda folder: picked.trainable.export_hf(picked.config, picked.source, folder, cache),
+        *_perplexities(picked),
     )
+
+
+def _perplexities(picked: SelectedModel) -> tuple[Callable[[Path], list[float]] | None, str]:
+    """`perplexities` and `measured_on` of a model's source."""
+    if "perplexity" not in picked.trainable.metric_names:
+        return None, f"{picked.spec.trainable} measures none on a selection split"
+    config: Any = picked.config
+    length = config.sequence_length
+    count = min(config.eval_sequences, max(1, MEASURED_TOKENS // length))
+    changed = {"eval_sequences": count, "dtype": "float32"}
+    answers = {"eval_answers": 0} if "eval_answers" in vars(config) else {}
+    config = config.model_copy(update={**changed, **answers})
+
+    def perplexities(folder: Path) -> list[float]:
+        from trainables.training.task import DATA_KEY
+
+        if (key := picked.source / DATA_KEY).exists() and folder != picked.source:
+            shutil.copyfile(key, folder / DATA_KEY)
+        split, cache = Split.SELECTION, picked.paths.storage.cache
+        return picked.trainable.examples(config, folder, split, cache)["perplexity"]
+
+    return perplexities, f"of at most {length} tokens of the selection split"
 
 
 def export_ref(picked: SelectedModel, name: str) -> ModelRef:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from search_spaces.loading.sweep_file import LoadedSweep
+from search_spaces.nested import walk
 from search_spaces.pipeline.graph import dependencies
 from search_spaces.pipeline.loading import LoadedPipeline
 from search_spaces.pipeline.references import folder_references, model_reference
@@ -75,11 +76,11 @@ def _configuration(stage: Stage, pipeline: LoadedPipeline, cache: Path) -> dict[
 
 
 def _own_files(sweep: LoadedSweep) -> list[Path]:
-    """The data that a sweep names itself: those of `data.paths` that are of no other stage."""
+    """The data that a sweep names itself, `data.paths` and `data.selection`; that of no stage."""
     data = sweep.spec.fixed.get("data")
-    given = data.get("paths") if isinstance(data, dict) else None
-    globs = [given] if isinstance(given, str) else given if isinstance(given, list) else []
-    plain = [g for g in globs if isinstance(g, str) and not list(folder_references([g]))]
+    given = [data.get("paths"), data.get("selection")] if isinstance(data, dict) else []
+    globs = [value for _, value in walk(given) if isinstance(value, str)]
+    plain = [glob for glob in globs if not list(folder_references([glob]))]
     return input_files(plain, sweep.path.absolute().parent)
 
 

@@ -77,6 +77,20 @@ class Gguf(Format):
             model.write_hf(Path(scratch))
             _convert(Path(scratch), folder / "model.gguf", self.file_type)
 
+    def write_rounded(self, model: ModelSource, folder: Path) -> None:
+        """See the base class."""
+        from gguf import quants
+        from safetensors.numpy import save_file
+
+        model.write_hf(folder)
+        found = read_model(folder)
+        for file in found.files:
+            rounded = {}
+            for name, known, tensor in found.parts(file):  # blocks are of a row, wherever that is
+                kind = _kind(known, tensor, found, self.file_type)
+                rounded[name] = quants.dequantize(_quantized(tensor, kind), kind)
+            save_file(rounded, file, metadata={"format": "pt"})
+
     def load_line(self, folder: Path) -> str:
         """See the base class."""
         if _is_plain_llama(folder / "model.gguf"):
@@ -90,6 +104,7 @@ class GgufQ8(Gguf):
     llama.cpp also rounds the activations to 8 bits before it multiplies.
     """
 
+    rounds = True
     runtimes = tuple(replace(one, tolerance=1e-1, most_lost=2e-2) for one in Gguf.runtimes)
     file_type = "MOSTLY_Q8_0"
 
@@ -100,6 +115,7 @@ class GgufQ4(Gguf):
     ggml quantizes, which `xllamacpp` contains; no other package on PyPI does.
     """
 
+    rounds = True
     runtimes = tuple(replace(one, tolerance=5e-1, most_lost=2e-1) for one in Gguf.runtimes)
     needs = (*Gguf.needs, "xllamacpp")
     extra = "tune-platform[export,llama-cpp]"

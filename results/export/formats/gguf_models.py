@@ -127,23 +127,36 @@ class GgufModel:
         if kind == "yarn":
             writer.add_rope_scaling_orig_ctx_len(self.rope["original_max_position_embeddings"])
 
-    def tensors(self) -> Iterator[tuple[str, Tensor]]:
-        """Names and tensors, float32, in llama.cpp's order of the rotary pairs."""
+    @property
+    def files(self) -> list[Path]:
+        """Of the weights."""
+        return sorted(self.folder.glob("model*.safetensors"))
+
+    def parts(self, file: Path) -> Iterator[tuple[str, str, Tensor]]:
+        """Name, name in llama.cpp (one of all experts of a layer) and content of each tensor."""
         import gguf
-        import numpy as np
         from safetensors.numpy import load_file
 
         kind = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == self.architecture.name)
         names = gguf.get_tensor_name_map(kind, self.config["num_hidden_layers"])
+        for name, tensor in load_file(file).items():
+            if ".experts." in name:
+                _, _, block, _, _, _, part, _ = name.split(".")
+                yield name, f"blk.{block}.{_EXPERT[part]}.weight", tensor
+            elif (known := names.get_name(name, (".weight", ".bias"))) is None:
+                raise UserError(f"--to gguf: llama.cpp has no tensor {name}")
+            else:
+                yield name, known, tensor
+
+    def tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Names and tensors, float32, in llama.cpp's order of the rotary pairs."""
+        import numpy as np
+
         experts: dict[str, dict[int, Tensor]] = {}
-        for file in sorted(self.folder.glob("model*.safetensors")):
-            for name, tensor in load_file(file).items():
+        for file in self.files:
+            for name, known, tensor in self.parts(file):
                 if ".experts." in name:
-                    _, _, block, _, _, expert, part, _ = name.split(".")
-                    stacked = f"blk.{block}.{_EXPERT[part]}.weight"
-                    experts.setdefault(stacked, {})[int(expert)] = tensor
-                elif (known := names.get_name(name, (".weight", ".bias"))) is None:
-                    raise UserError(f"--to gguf: llama.cpp has no tensor {name}")
+                    experts.setdefault(known, {})[int(name.split(".")[5])] = tensor
                 else:
                     yield known, self._converted(known, tensor)
         for stacked, parts in experts.items():

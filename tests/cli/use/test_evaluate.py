@@ -136,3 +136,9 @@ def test_evaluate_refuses_in_one_line(
     refused = tune.refused("evaluate", "lm", *options)
     assert problem in refused
     assert refused.count("\n") == 1
+
+
+def test_answers_as_long_as_the_context_are_refused(tune: Tune, lm: SweepPaths, task: Path) -> None:
+    written = task.read_text().partition("doc_to_choice")[0] + "doc_to_target: answer\n"
+    task.write_text(written.replace("multiple_choice", "generate_until"))
+    assert "max_gen_toks" in tune.refused("evaluate", "lm", "--tasks", task)

@@ -1,6 +1,7 @@
 """The loss of `sft`: on answers only, over the whole batch, however it is computed."""
 
 import json
+import math
 import random
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from results.trial_paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import newest_checkpoint, run_trial
 from tests.trainables.sft import trl_losses
+from trainables.base import Split
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.model.objective import NextTokenLoss, next_token_loss
 from trainables.registry import resolve
@@ -187,3 +189,36 @@ def test_conversations_count_every_answer(tmp_path: Path, cache: Path) -> None:
     number = answers.partition("!")[0]
     assert answers == f"{number}!<|endoftext|>{number}!!<|endoftext|>"
     assert number.isdigit()
+
+
+def test_losses_of_named_sets_have_their_weights(tmp_path: Path, cache: Path) -> None:
+    """Each in a format of its own; sums over the answers' tokens, and no mean of means."""
+    talks = [
+        {"conversations": [{"from": f, "value": f"{i}" * i} for f in ("human", "gpt") * 2]}
+        for i in range(1, 20)
+    ]
+    rows = [{"instruction": f"Say {i}.", "input": "", "output": f"{i}"} for i in range(20)]
+    chat, code = (
+        str(write_rows(tmp_path / f"{i}.jsonl", found)) for i, found in enumerate((talks, rows))
+    )
+    sets = {"chat": {"paths": chat, "weight": 3}, "code": {"paths": code, "weight": 1}}
+    data = {"source": "arithmetic", "max_rows": 90, "selection": sets}
+    given = {**TINY, "eval_answers": 0, "eval_sequences": 99, "max_steps": 2, "data": data}
+    (found,) = run_trial(tmp_path / "t", "sft", given, cache=cache).curve.values()
+    mean = 0.75 * found["eval_loss/chat"] + 0.25 * found["eval_loss/code"]
+    assert found["eval_loss"] == pytest.approx(mean)
+    assert found["perplexity"] == pytest.approx(math.exp(mean))
+    sft, weights = resolve("sft"), newest_checkpoint(tmp_path / "t").folder
+    assert {"eval_loss/chat", "eval_loss/code"} <= set(sft.reported_metrics(given))
+    config = SFTConfig.model_validate(given)
+    assert config.notes()[-1] == "eval_loss: 0.75 of chat + 0.25 of code"
+    for split in (Split.SELECTION, Split.TEST):
+        whole, each = (f(config, weights, split, cache) for f in (sft.evaluate, sft.examples))
+        assert {name: np.mean(values) for name, values in each.items()} == pytest.approx(whole)
+    task: Any = open_task(config, cache)
+    model = task.load_model(weights).eval()
+    for name, one in task.dataset.sets.items():
+        every = np.arange(len(one.lengths(Split.SELECTION)))
+        tokens, counted = one.inputs(Split.SELECTION, every, torch.device("cpu"))
+        loss = next_token_loss(model, config, "sum", tokens, counted) / counted.sum()
+        assert found[f"eval_loss/{name}"] == pytest.approx(loss.item(), rel=1e-5)

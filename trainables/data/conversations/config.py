@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import Field, model_validator
 
 from search_spaces.errors import UserError
 from trainables.data.bad_rows import OnBadData, OnLong
@@ -23,7 +23,7 @@ from trainables.data.conversations.forms import (
 from trainables.data.conversations.rows import Columns, Row, read_rows
 from trainables.data.corpora.generated import GENERATED
 from trainables.data.readers import matching_files
-from trainables.data.text.config import SPLITS, Globs, Splits
+from trainables.data.text.config import SETS, SPLITS, Globs, NamedSets, Sets, Splits
 
 GENERATED_HELP = (
     "arithmetic: sums; countdown: a number to be made from others; sorting: numbers to be put in"
@@ -32,10 +32,9 @@ GENERATED_HELP = (
 )
 
 
-class RowsConfig(BaseModel):
+class RowsConfig(NamedSets):
     """Rows of files, or rows that are made; split 90/5/5 into train, selection and test."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
     made_columns: ClassVar[dict[str, str]]
     """The fields that name columns → the columns of rows that are made."""
     later_fields: ClassVar[tuple[str, ...]] = ("splits", "difficulty", "on_long")
@@ -78,6 +77,7 @@ class RowsConfig(BaseModel):
         description="reaction to a row of more than sequence_length + 1 tokens. truncate: the first"
         " ones are used, if any is of an answer; skip; refuse; null: that of on_bad_data",
     )
+    selection: Sets = Field(default_factory=dict, description=SETS)
 
     @model_validator(mode="after")
     def _paths_belong_to_files(self) -> Self:

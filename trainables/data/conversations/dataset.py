@@ -19,7 +19,7 @@ import os
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -40,7 +40,12 @@ from trainables.data.conversations.chat import (
 )
 from trainables.data.conversations.config import RowsConfig
 from trainables.data.conversations.packing import write_sequences
-from trainables.data.conversations.talks import Talk, TalkFile, write_questions
+from trainables.data.conversations.talks import (
+    Talk,
+    TalkFile,
+    leave_out_trained,
+    write_questions,
+)
 from trainables.data.corpora.generated import (
     GENERATED,
     GENERATED_VERSION,
@@ -49,9 +54,9 @@ from trainables.data.corpora.generated import (
 )
 from trainables.data.corpora.library import MAX_ROWS, write_docstrings
 from trainables.data.shared_folder import content_digest, publish, publish_settings, text_digest
-from trainables.data.splits import exact_split
+from trainables.data.splits import HELD_OUT, exact_split
 from trainables.data.text.config import key_settings
-from trainables.data.text.dataset import Dataset
+from trainables.data.text.dataset import Dataset, trained_texts, with_sets
 from trainables.data.tokenizer import END, Encoder, TokenSettings, describe, open_encoder, train_bpe
 
 SHAPES = 4
@@ -85,6 +90,14 @@ class Conversations(Dataset):
         """Whether each answer is desirable, bool [sequences]; of rows with labels."""
         found: Flags = np.load(self.folder / f"{split}.labels.npy")
         return found
+
+    def train_texts(self) -> Iterator[npt.NDArray[Any]]:
+        """Token ids of each conversation that is trained on."""
+        tokens, _, lengths = self.arrays(Split.TRAIN)
+        positions = self.positions(Split.TRAIN)
+        for i, row in enumerate(tokens):
+            begins: Any = [] if positions is None else np.flatnonzero(positions[i] == 0)[1:]
+            yield from np.split(row[: lengths[i]], begins)
 
     def inputs(
         self, split: Split, rows: Rows, device: torch.device, *, compiled: bool = False
@@ -139,22 +152,34 @@ def prepare(
 ) -> Conversations:
     """The data of a configuration, built once in a folder that trials share; other callers wait.
 
-    With a `key`, the data must have that key. If it is cached, the rows are not read.
+    With a `key`, the data must have it. If it is cached, the rows are not read.
 
     Args:
         config: gives the model with its tokenizer, `sequence_length` and `packing`.
         data: the rows.
         cache: folder of prepared data.
-        key: the key that the data must have; None: any.
+        key: that the data must have, as of `Dataset.keys`; None: any.
         train_questions: whether the questions of the train split are needed, too.
 
     Raises:
         UserError: a row is bad, or there are too few, or they are not the rows of `key`.
     """
+    return with_sets(data, key, partial(_prepare, config, cache, train_questions))
+
+
+def _prepare(
+    config: ConversationSettings,
+    cache: Path,
+    train_questions: bool,
+    data: RowsConfig,
+    key: str | None,
+    beside: Conversations | None,
+) -> Conversations:
     if key is not None and (cache / key).is_dir():
         return Conversations(cache / key)
     data, files = _open_rows(data, cache)
-    chat, encoder = open_chat(config.tokenizer_from), open_encoder(config)
+    chat = open_chat(config.tokenizer_from)
+    encoder = open_encoder(config, beside.tokenizer_file if beside else None)
     settings: dict[str, Any] = {
         "version": VERSION,
         "rows": [content_digest(file, cache) for file in files],
@@ -164,8 +189,9 @@ def prepare(
         "tokenizer": describe(encoder, config.vocab_size),
         "chat_template": chat.template,
         **({"train_questions": True} if train_questions else {}),
+        **({"beside": beside.key} if beside else {}),
     }
-    build = _RowBuild(config, data, files, chat, settings)
+    build = _RowBuild(config, data, files, chat, settings, beside)
     return Conversations(
         publish_settings(cache, settings, lambda new: build.run(new, encoder), key=key)
     )
@@ -208,13 +234,16 @@ class _RowBuild:
     files: list[Path]
     chat: Chat
     settings: dict[str, Any]
+    beside: Conversations | None
 
     def run(self, folder: Path, encoder: Encoder | None) -> None:
         """Write all into a folder."""
         data, config, size = self.data, self.config, self.data.answers_of_row
+        among = HELD_OUT if self.beside else tuple(Split)
         bad, most = BadRows(data.on_bad_data), data.max_rows and size * data.max_rows
         read = itertools.islice(bad.leave_out(self._talks(), size), most)
-        talks = TalkFile(folder / "talks", read, named=data.splits == "file_names")
+        named = data.splits == "file_names"
+        talks = TalkFile(folder / "talks", read, named=named, among=among)
         if talks.unread and data.source == "files":
             log.warning("data: columns that are not read: %s", ", ".join(sorted(talks.unread)))
         if talks.left_out:
@@ -225,7 +254,7 @@ class _RowBuild:
             encoder = train_bpe(texts, config.vocab_size)
             encoder.tokenizer.save(str(folder / "tokenizer.json"))
         counts = {}
-        for split in Split:
+        for split in among:
             counts[split.value] = self._write_split(folder, split, talks, encoder, bad)
             if not counts[split.value]:
                 raise UserError(f"data: no row of the {split} split can be used; give more rows")
@@ -234,6 +263,10 @@ class _RowBuild:
         meta = {"vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
         meta = {**self.settings, **meta, "skipped": bad.problems}
         (folder / "meta.json").write_text(json.dumps(meta, indent=1))
+
+    @cached_property
+    def _trained(self) -> set[int]:
+        return trained_texts(self.beside)
 
     def _write_split(
         self, folder: Path, split: Split, talks: TalkFile, encoder: Encoder, bad: BadRows
@@ -245,7 +278,8 @@ class _RowBuild:
         rows = encode(talks.read(split), encoder, length + 1, self.data.on_long, prompts=asked)
         labels: list[bool] = []
         with open(folder / f"{split}.questions.jsonl" if asked else os.devnull, "w") as lines:
-            kept = bad.leave_out(rows, size)
+            unseen = leave_out_trained(rows, self._trained, encoder.dtype)
+            kept = bad.leave_out(unseen, size)
             tokens = write_questions(kept, lines if asked else None, labels)
             count = write_sequences(f"{folder / split}", tokens, length, encoder, packed=packed)
         if labels:

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import json
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
+
+import numpy as np
 
 from trainables.base import Split
+from trainables.data.bad_rows import BadRow
 from trainables.data.conversations.chat import Rendered, Tokens
 from trainables.data.conversations.rows import Conversation
 from trainables.data.shared_folder import text_digest
@@ -27,7 +30,9 @@ class TalkFile:
         left_out: how many end with turns that are no answers.
     """
 
-    def __init__(self, file: Path, talks: Iterable[Talk], *, named: bool) -> None:
+    def __init__(
+        self, file: Path, talks: Iterable[Talk], *, named: bool, among: Sequence[Split]
+    ) -> None:
         """Write conversations, whose units name their splits, or else decide by a digest."""
         self.file, self.unread, self.left_out = file, set[str](), 0
         self._places, units = array("q"), list[str]()
@@ -40,7 +45,7 @@ class TalkFile:
                 self.left_out += talk[0].left_out > 0
                 told = {**vars(talk[0]), "unread": None}, vars(talk[1])
                 rows.write(_AS_JSON(told).encode() + b"\n")  # it is rendered
-        splits = assign_splits(units)
+        splits = assign_splits(units, among)
         self._splits = [splits[unit] for unit in units]
 
     def read(self, split: Split) -> Iterator[Talk]:
@@ -51,6 +56,17 @@ class TalkFile:
                     file.seek(place)
                     talk, rendered = json.loads(file.readline())
                     yield Conversation(**talk), Rendered(**rendered)
+
+
+def leave_out_trained(
+    rows: Iterable[tuple[Conversation, Tokens] | BadRow], trained: set[int], dtype: np.dtype[Any]
+) -> Iterator[tuple[Conversation, Tokens] | BadRow]:
+    """The rows; those of `trained_texts` are bad."""
+    for row in rows:
+        if not isinstance(row, BadRow) and hash(row[1].ids.astype(dtype).tobytes()) in trained:
+            yield BadRow(f"{row[0].place}: is also trained on", "skip")
+        else:
+            yield row
 
 
 def write_questions(

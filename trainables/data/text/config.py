@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
-from trainables.config import path_in
+from trainables.config import Problem, path_in
 from trainables.data.bad_rows import OnBadData
 from trainables.data.hub import HUB
+from trainables.data.readers import matching_files, path_problem
 
 STDLIB_MAX_BYTES = 3_000_000
 
@@ -30,10 +32,94 @@ SPLITS = (
 )
 
 
-class DataConfig(BaseModel):
-    """The text to train on. It is split 90/5/5 into train, selection and test."""
+class SelectionSet(BaseModel):
+    """Files of a named set."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
+
+    paths: Globs = Field(description="as data.paths")
+    weight: float | None = Field(None, gt=0, description="of the set's loss in eval_loss")
+
+
+def _as_set(value: object) -> object:
+    return {"paths": value} if isinstance(value, str | list) else value
+
+
+def _check_sets(sets: dict[str, SelectionSet]) -> dict[str, SelectionSet]:
+    for name, one in sets.items():
+        if not re.fullmatch(r"[\w-]+", name):
+            raise ValueError(f"a name has letters, digits, _ and -, got {name!r}")
+        if not one.paths:
+            raise ValueError(f"{name} needs paths")
+    without = [name for name, one in sets.items() if one.weight is None]
+    if 0 < len(without) < len(sets):
+        raise ValueError(f"{without[0]} has no weight; give all sets one, or none")
+    return sets
+
+
+_Set = Annotated[
+    SelectionSet, BeforeValidator(_as_set, json_schema_input_type=SelectionSet | str | list[str])
+]
+Sets = Annotated[dict[str, _Set], AfterValidator(_check_sets)]
+SETS = (
+    "named sets of other files, {code: code.jsonl, chat: {paths: chat/*.jsonl, weight: 0.3}}, which"
+    " are not trained on. Each has the metric eval_loss/NAME, on half of its texts (by their"
+    " digests; the others are its test split). Weights, of all sets or none: eval_loss is the"
+    " weighted mean over the sets"
+)
+_NOT_OF_SETS = ("max_bytes", "max_rows", "difficulty", "split_by")
+"""Settings that are of `paths` only."""
+
+
+class NamedSets(BaseModel):
+    """Settings of data, with named sets on which models are evaluated."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    if TYPE_CHECKING:  # fields of the subclasses
+        paths: Globs
+        splits: Splits
+        selection: Sets
+
+    @property
+    def weights(self) -> dict[str, float]:
+        """Part of each named set in `eval_loss`; empty if that is of the selection split."""
+        given = {name: one.weight for name, one in self.selection.items() if one.weight is not None}
+        return {name: weight / sum(given.values()) for name, weight in given.items()}
+
+    def notes(self) -> list[str]:
+        """What `eval_loss` is, if the named sets have weights."""
+        parts = (f"{weight:.3g} of {name}" for name, weight in self.weights.items())
+        return [f"eval_loss: {' + '.join(parts)}"] if self.weights else []
+
+    def named_sets(self) -> dict[str, Self]:
+        """The settings by which each named set is read."""
+        changed: dict[str, Any] = {"source": "files", "splits": "digest", "selection": {}}
+        changed |= {key: None for key in _NOT_OF_SETS if key in type(self).model_fields}
+        return {
+            name: self.model_copy(update={**changed, "paths": one.paths})
+            for name, one in sorted(self.selection.items())
+        }
+
+    def path_problems(self) -> list[Problem]:
+        """Globs without a match, and files of named sets that are trained on."""
+        found: list[Problem] = []
+        sets = {("data", "selection", name): one.paths for name, one in self.selection.items()}
+        for place, globs in [(("data", "paths"), self.paths), *sets.items()]:
+            problems = map(path_problem, globs)
+            found += [(place, problem) for problem in problems if problem is not None]
+        if found or not sets:
+            return found
+        files = matching_files(self.paths)
+        trained = {f.resolve() for f in files if self.splits == "digest" or f.stem == "train"}
+        for place, globs in sets.items():
+            both = trained & {file.resolve() for file in matching_files(globs)}
+            found += [(place, f"{file} is trained on: data.paths") for file in sorted(both)[:1]]
+        return found
+
+
+class DataConfig(NamedSets):
+    """The text to train on. It is split 90/5/5 into train, selection and test."""
 
     source: Literal["stdlib", "files"] = Field(
         "stdlib",
@@ -61,6 +147,7 @@ class DataConfig(BaseModel):
         gt=0,
         description="bytes of text to use at most; null: 3,000,000 of stdlib, all of files",
     )
+    selection: Sets = Field(default_factory=dict, description=SETS)
 
     @model_validator(mode="after")
     def _paths_belong_to_files(self) -> DataConfig:
@@ -81,8 +168,15 @@ class DataConfig(BaseModel):
 def paths_in(
     data: dict[str, Any], folder: Path, keys: Sequence[str] = ("paths",)
 ) -> dict[str, Any]:
-    """The settings with relative paths under some keys made absolute, as of `path_in`."""
+    """The settings with relative paths under some keys made absolute, as of `path_in`, also those
+    of named sets."""
     fixed = dict(data)
+    if isinstance(sets := data.get("selection"), dict):
+        given = {name: _as_set(one) for name, one in sets.items()}
+        fixed["selection"] = {
+            name: paths_in(one, folder) if isinstance(one, dict) else one
+            for name, one in given.items()
+        }
     for key in keys:
         if isinstance(paths := _as_list(data.get(key)), list):
             fixed[key] = [_path_in(folder, str(path)) for path in paths]
@@ -97,7 +191,7 @@ def _path_in(folder: Path, path: str) -> str:
 
 
 def key_settings(
-    data: BaseModel, *later: str, exclude: Iterable[str] = ("paths",)
+    data: BaseModel, *later: str, exclude: Iterable[str] = ("paths", "selection")
 ) -> dict[str, Any]:
     """The settings of data for a cache's key.
 

@@ -6,6 +6,8 @@
     <cache>/<key>/tokenizer.json               the BPE, unless the tokenizer is pretrained
     <cache>/<key>/meta.json                    the settings that the key is a digest of
 
+A named set has a folder of its own, without train.
+
 The key is a digest of the text and of every setting that changes the arrays. The first process
 builds them under a lock and publishes them by one rename; the others wait.
 """
@@ -13,11 +15,12 @@ builds them under a lock and publishes them by one rename; the others wait.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
+from itertools import zip_longest
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,10 +28,10 @@ import numpy.typing as npt
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.client import Rows
-from trainables.data.bad_rows import BadRows
+from trainables.data.bad_rows import BadRow, BadRows
 from trainables.data.shared_folder import publish_settings
-from trainables.data.splits import assign_splits
-from trainables.data.text.config import DataConfig, key_settings
+from trainables.data.splits import HELD_OUT, assign_splits
+from trainables.data.text.config import DataConfig, NamedSets, key_settings
 from trainables.data.text.corpus import Corpus, open_corpus
 from trainables.data.tokenizer import Encoder, TokenSettings, describe, open_encoder, train_bpe
 
@@ -36,18 +39,25 @@ VERSION = 2
 """Version of the packing; raise it with any change of code that changes the arrays."""
 PACK_AT_ONCE = 4096
 Tokens = npt.NDArray[np.uint16] | npt.NDArray[np.uint32]
+D = TypeVar("D", bound="Dataset")
 
 
 @dataclass(frozen=True)
 class Dataset:
-    """A built cache folder."""
+    """A built cache folder, and those of the named sets."""
 
     folder: Path
+    sets: Mapping[str, Dataset] = field(default_factory=dict)
 
     @property
     def key(self) -> str:
         """Digest of the text and of the settings."""
         return self.folder.name
+
+    @property
+    def keys(self) -> str:
+        """The key and those of the named sets, separated by commas."""
+        return ",".join((self.key, *(one.key for one in self.sets.values())))
 
     @property
     def tokenizer_file(self) -> Path:
@@ -71,6 +81,15 @@ class Dataset:
         """
         found: Tokens = np.load(self.folder / f"{split}.npy", mmap_mode="r")
         return found
+
+    def train_texts(self) -> Iterator[Tokens]:
+        """Token ids of each text that is trained on."""
+        rows = self.sequences(Split.TRAIN)
+        rest = rows[:0, 0]
+        for start in range(0, len(rows), PACK_AT_ONCE):
+            flat = np.concatenate([rest, rows[start : start + PACK_AT_ONCE, :-1].reshape(-1)])
+            *whole, rest = np.split(flat, np.flatnonzero(flat == self.end) + 1)
+            yield from whole
 
     def sources(self, split: Split = Split.TRAIN) -> Rows:
         """Number of the source file in which each sequence begins, int64 [sequences]."""
@@ -99,77 +118,122 @@ class TextSettings(TokenSettings, Protocol):
 def prepare(config: TextSettings, cache: Path, key: str | None = None) -> Dataset:
     """The data of a configuration, built once in a folder that trials share; other callers wait.
 
-    With a `key`, the data must have that key. If it is cached, the text is not read.
+    With a `key` (`Dataset.keys`), the data must have it. If it is cached, the text is not read.
 
     Raises:
         UserError: there is too little text, or it is not the text of `key`.
     """
+    return with_sets(config.data, key, partial(_prepare, config, cache))
+
+
+def with_sets(data: NamedSets, keys: str | None, prepare: Callable[..., D]) -> D:
+    """A data set with its named sets, of which `prepare` gives each by its settings and key (of
+    `keys`, as of `Dataset.keys`), the named ones beside the first.
+
+    Raises:
+        UserError: of `prepare`, with the name of the set.
+    """
+    key, *others = keys.split(",") if keys else [None]
+    own, sets = prepare(data, key, None), dict[str, D]()
+    for (name, one), key in zip_longest(data.named_sets().items(), others):
+        try:
+            sets[name] = prepare(one, key, own)
+        except UserError as e:
+            raise UserError(f"data.selection.{name}: {str(e).removeprefix('data: ')}") from e
+    return replace(own, sets=sets)
+
+
+def _prepare(
+    config: TextSettings, cache: Path, data: DataConfig, key: str | None, beside: Dataset | None
+) -> Dataset:
     if key is not None and (cache / key).is_dir():
         return Dataset(cache / key)
-    corpus, encoder = open_corpus(config.data, cache), open_encoder(config)
+    corpus = open_corpus(data, cache)
+    encoder = open_encoder(config, beside.tokenizer_file if beside else None)
     settings = {
         "version": VERSION,
         "text": corpus.fingerprint(),
-        "data": key_settings(config.data, "on_bad_data", "splits"),
+        "data": key_settings(data, "on_bad_data", "splits"),
         "sequence_length": config.sequence_length,
         "tokenizer": describe(encoder, config.vocab_size),
+        **({"beside": beside.key} if beside else {}),
     }
-    build = partial(_build, config=config, settings=settings, corpus=corpus, encoder=encoder)
-    return Dataset(publish_settings(cache, settings, build, key=key))
+    build = _TextBuild(config, settings, corpus, BadRows(data.on_bad_data), beside)
+    return Dataset(publish_settings(cache, settings, partial(build.run, encoder=encoder), key=key))
 
 
-def _build(
-    folder: Path,
-    config: TextSettings,
-    settings: dict[str, Any],
-    corpus: Corpus,
-    encoder: Encoder | None,
-) -> None:
-    bad = BadRows(config.data.on_bad_data)
-    splits = assign_splits(d.unit for d in corpus.documents(bad))
-    bad.log()
-    if encoder is None:
-        train = (d.text for d in corpus.documents() if splits[d.unit] is Split.TRAIN)
-        encoder = train_bpe(train, config.vocab_size)
-        encoder.tokenizer.save(str(folder / "tokenizer.json"))
-    length, counts = config.sequence_length, {}
-    for split in Split:
-        sources, until = _encode(folder, split, corpus, splits, encoder)
-        counts[split.value] = count = _pack(folder, split, length, encoder.dtype)
-        begun = np.searchsorted(until, np.arange(count) * length, side="right")
-        np.save(folder / f"{split}.sources.npy", sources[begun])
-        _count_bytes(folder, split, length, count)
-    meta = {**settings, "vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
-    meta["skipped"] = bad.problems
-    (folder / "meta.json").write_text(json.dumps(meta, indent=1))
+def trained_texts(beside: Dataset | None) -> set[int]:
+    """Hashes of the token ids of texts that are trained on beside a named set."""
+    return {hash(ids.tobytes()) for ids in beside.train_texts()} if beside else set()
 
 
-def _encode(
-    folder: Path, split: Split, corpus: Corpus, splits: dict[str, Split], encoder: Encoder
-) -> tuple[Rows, Rows]:
-    """Write one flat stream of a split's token ids, `<split>.tokens`, and of their sizes in bytes,
-    `<split>.sizes`, which is empty for the train split.
+@dataclass(frozen=True)
+class _TextBuild:
+    """Writes the arrays of a configuration."""
 
-    Returns:
-        The source of each document, and the token at which it ends.
-    """
-    sources, lengths = [], []
+    config: TextSettings
+    settings: dict[str, Any]
+    corpus: Corpus
+    bad: BadRows
+    beside: Dataset | None
 
-    def texts() -> Iterator[str]:
-        for document in corpus.documents():
-            if splits[document.unit] is split:
-                sources.append(document.source)
-                yield document.text
+    def run(self, folder: Path, encoder: Encoder | None) -> None:
+        """Write all into a folder."""
+        corpus, among = self.corpus, HELD_OUT if self.beside else tuple(Split)
+        splits = assign_splits((d.unit for d in corpus.documents(self.bad)), among)
+        if encoder is None:
+            train = (d.text for d in corpus.documents() if splits[d.unit] is Split.TRAIN)
+            encoder = train_bpe(train, self.config.vocab_size)
+            encoder.tokenizer.save(str(folder / "tokenizer.json"))
+        length, counts, trained = self.config.sequence_length, {}, trained_texts(self.beside)
+        for split in among:
+            sources, until = self._encode(folder, split, splits, encoder, trained)
+            counts[split.value] = count = _pack(folder, split, length, encoder.dtype)
+            begun = np.searchsorted(until, np.arange(count) * length, side="right")
+            np.save(folder / f"{split}.sources.npy", sources[begun])
+            _count_bytes(folder, split, length, count)
+        self.bad.log()
+        meta = {"vocab_size": encoder.size, "end": encoder.end, "sequences": counts}
+        meta = {**self.settings, **meta, "skipped": self.bad.problems}
+        (folder / "meta.json").write_text(json.dumps(meta, indent=1))
 
-    with (
-        open(folder / f"{split}.tokens", "wb") as file,
-        open(folder / f"{split}.sizes", "wb") as measures,
-    ):
-        for ids, sizes in encoder.encode(texts(), measured=split is not Split.TRAIN):
-            file.write(np.array(ids, dtype=encoder.dtype).tobytes())
-            measures.write(sizes.tobytes())
-            lengths.append(len(ids))
-    return np.array(sources, np.int64), np.cumsum(lengths, dtype=np.int64)
+    def _encode(
+        self,
+        folder: Path,
+        split: Split,
+        splits: dict[str, Split],
+        encoder: Encoder,
+        trained: set[int],
+    ) -> tuple[Rows, Rows]:
+        """Write one flat stream of a split's token ids, `<split>.tokens`, and of their sizes in
+        bytes, `<split>.sizes`, which is empty for the train split; without `trained` texts.
+
+        Returns:
+            The source of each document, and the token at which it ends.
+        """
+        sources, lengths = list[int](), list[int]()
+
+        def texts() -> Iterator[str]:
+            for document in self.corpus.documents():
+                if splits[document.unit] is split:
+                    sources.append(document.source)
+                    yield document.text
+
+        with (
+            open(folder / f"{split}.tokens", "wb") as file,
+            open(folder / f"{split}.sizes", "wb") as measures,
+        ):
+            for ids, sizes in encoder.encode(texts(), measured=split is not Split.TRAIN):
+                tokens = np.array(ids, dtype=encoder.dtype).tobytes()
+                if hash(tokens) in trained:
+                    path = self.corpus.files[sources[len(lengths)]]
+                    self.bad.add(BadRow(f"{path}: a text that is also trained on", "skip"))
+                    lengths.append(0)
+                    continue
+                file.write(tokens)
+                measures.write(sizes.tobytes())
+                lengths.append(len(ids))
+        return np.array(sources, np.int64), np.cumsum(lengths, dtype=np.int64)
 
 
 def _count_bytes(folder: Path, split: Split, length: int, count: int) -> None:

@@ -72,6 +72,7 @@ def export(
 def _write(picked: SelectedModel, name: str, verify: bool, force: bool, classic: bool) -> None:
     """Write a folder and print its path."""
     from results.export.format import make_format
+    from results.export.verify import perplexity_line
     from tuning.evaluation.export_model import export_classic, export_selected
 
     write = export_classic if classic else export_selected
@@ -79,8 +80,10 @@ def _write(picked: SelectedModel, name: str, verify: bool, force: bool, classic:
     echo(f"exported {picked.name} to {target}")
     for check in checks:
         echo(f"verified   {check.summary}")
-    form = make_format(name)
     model = target / "final" if classic else target
+    if (line := perplexity_line(model)) is not None:
+        echo(f"perplexity {line}")
+    form = make_format(name)
     for runtime in form.judges(model) if verify else ():
         if not runtime.installed:
             needs = runtime.needs

@@ -16,6 +16,7 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.data import shared_folder
+from trainables.data.splits import HELD_OUT
 from trainables.data.text.dataset import Dataset, prepare
 from trainables.data.tokenizer import END, Encoder, train_bpe
 
@@ -34,11 +35,11 @@ def write_texts(folder: Path) -> Path:
     return folder / "*.txt"
 
 
-def decoded(dataset: Dataset, split: Split) -> str:
-    """The text of a split, joined from its overlapping sequences."""
+def decoded(dataset: Dataset, split: Split, file: Path | None = None) -> str:
+    """The text of a split, joined from its overlapping sequences; `file` has the tokenizer."""
     rows = dataset.sequences(split)
     tokens = [*rows[:, :-1].reshape(-1).tolist(), int(rows[-1, -1])]
-    tokenizer: Tokenizer = Tokenizer.from_file(str(dataset.tokenizer_file))
+    tokenizer: Tokenizer = Tokenizer.from_file(str(file or dataset.tokenizer_file))
     return str(tokenizer.decode(tokens, skip_special_tokens=False))
 
 
@@ -204,3 +205,62 @@ def test_bad_data_is_skipped_or_refused(tmp_path: Path, caplog: pytest.LogCaptur
     assert dataset.meta["sequences"]["train"] > 0
     with pytest.raises(UserError):  # the skipping configuration has another key
         prepare(config_of(paths), tmp_path / "cache")
+
+
+def test_named_sets_are_prepared_in_halves_without_what_is_trained_on(
+    tmp_path: Path, count_builds: Callable[[], int]
+) -> None:
+    own, cache = write_texts(tmp_path / "in"), tmp_path / "cache"
+    new = [{"text": f"Another text {i} with {'cd' * (i % 5)}.\n" * 3} for i in range(40)]
+
+    def write(name: str, rows: list[dict[str, str]]) -> None:
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+    write("a", new)
+    write("b", [*new[:20], *({"text": text} for text in TEXTS)])
+    write("d", new[:1])
+    sets = {name: str(tmp_path / f"{name}.jsonl") for name in "ab"}
+    plain, dataset = prepare(config_of(own), cache), prepare(config_of(own, selection=sets), cache)
+    assert plain.key == dataset.key
+    assert count_builds() == 3
+    texts = (decoded(dataset.sets["a"], split, dataset.tokenizer_file) for split in HELD_OUT)
+    first, second = (set(text.split(END)[:-1]) for text in texts)
+    assert first
+    assert second
+    assert not first & second
+    assert first | second <= {row["text"] for row in new}
+    assert dataset.sets["a"].meta["end"] == dataset.end
+    trained = set(decoded(dataset, Split.TRAIN).split(END)[:-1])
+    assert len(dataset.sets["b"].meta["skipped"]) == len(trained) > 40
+    assert prepare(config_of(own, selection=sets), cache, dataset.keys) == dataset
+    (tmp_path / "b.jsonl").unlink()  # not read where the keys are known
+    assert prepare(config_of(own, selection=sets), cache, dataset.keys) == dataset
+    assert count_builds() == 3
+    write("c", [{"text": text} for text in trained])
+    with pytest.raises(UserError, match=r"data.selection.c: .*smaller sequence_length"):
+        prepare(config_of(own, selection={"c": str(tmp_path / "c.jsonl")}), cache)
+    with pytest.raises(UserError, match=r"data.selection.d: 1 different documents .* in two"):
+        prepare(config_of(own, selection={"d": str(tmp_path / "d.jsonl")}), cache)
+
+
+@pytest.mark.parametrize(
+    ("sets", "what"),
+    [
+        ({"a": {"paths": "a.txt", "weight": 1}, "b": "b.txt"}, "b has no weight"),
+        ({"a/b": "a.txt"}, "a/b"),
+        ({"a": []}, "a needs paths"),
+        ({"a": {"paths": "a.txt", "weight": 0}}, "weight"),
+        ({"a": "no.txt"}, "no file matches"),
+        ({"a": "in/003.txt"}, "is trained on"),
+    ],
+)
+def test_named_sets_that_cannot_be_used_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sets: object, what: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = config_of(write_texts(tmp_path / "in")).model_dump(exclude_unset=True)
+    own["data"]["selection"] = sets
+    problems = CausalLMConfig.problems(own)
+    (path, text), *_ = problems or CausalLMConfig.model_validate(own).missing_files()
+    assert path[:2] == ("data", "selection")
+    assert what in f"{path} {text}"
