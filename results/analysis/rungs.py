@@ -9,6 +9,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from results.analysis.confirmation import Confirmation
 from results.analysis.pareto import comparable, cost
 from results.analysis.selection import Trial
 from results.records.integrity import Integrity
@@ -45,12 +46,14 @@ class RungEvidence:
         tested: of these, trials that some rung would have stopped.
         winner: id of the best of them; empty if there is none.
         places: of the winner at each rung, ascending.
+        confirmed: whether the winner is that of new measurements.
     """
 
     complete: int
     tested: int
     winner: str
     places: tuple[RungPlace, ...]
+    confirmed: bool = False
 
     @property
     def misleading(self) -> bool:
@@ -77,7 +80,8 @@ class RungEvidence:
             count = "one trial is" if self.complete else "no trial is"
             return f"early values: unknown whether they mislead, {count} complete"
         at = " and ".join(map(str, self.places))
-        winner = f"of {self.complete} complete trials the best ({self.winner}) was {at}"
+        name = f"{self.winner}, confirmed" if self.confirmed else self.winner
+        winner = f"of {self.complete} complete trials the best ({name}) was {at}"
         if self.misleading:
             return f"early values mislead: {winner}; {self._remedy(sweep)}"
         if self.tested:
@@ -96,7 +100,9 @@ class RungEvidence:
         return "no rung would have kept it: consider scheduler none"
 
 
-def rung_evidence(spec: SweepSpec, trials: Sequence[Trial]) -> RungEvidence | None:
+def rung_evidence(
+    spec: SweepSpec, trials: Sequence[Trial], confirmation: Confirmation | None = None
+) -> RungEvidence | None:
     """Compare the order at the rungs with the final order of complete trials.
 
     A rung keeps the best `1 / reduction_factor` of the trials that reached it. Every scheduler with
@@ -106,6 +112,8 @@ def rung_evidence(spec: SweepSpec, trials: Sequence[Trial]) -> RungEvidence | No
     Args:
         spec: of the sweep.
         trials: all of them, with all of their reports, or those of `rung_trials`.
+        confirmation: of its best trials. Its winner is the best one, if it is complete: a single
+            final value is partly luck.
 
     Returns:
         None for several objectives, without a rung, and for populations, which exchange weights.
@@ -120,7 +128,8 @@ def rung_evidence(spec: SweepSpec, trials: Sequence[Trial]) -> RungEvidence | No
         for record, _ in trials
         if _is_complete(record, curves[record.id], spec)
     }
-    winner = min(finals, key=lambda trial: finals[trial], default="")
+    chosen = confirmation.winner.trial if confirmation else ""
+    winner = chosen if chosen in finals else min(finals, key=finals.__getitem__, default="")
     curves = {t: curve for t, curve in curves.items() if groups[t] == groups.get(winner)}
     finals = {t: final for t, final in finals.items() if t in curves}
     factor = spec.scheduler.reduction_factor
@@ -131,6 +140,7 @@ def rung_evidence(spec: SweepSpec, trials: Sequence[Trial]) -> RungEvidence | No
         tested=len(missed & set(finals)),
         winner=winner,
         places=tuple(at[winner] for at in places if winner in at),
+        confirmed=winner == chosen != "",
     )
 
 

@@ -193,7 +193,7 @@ def sections(data: SweepData) -> Iterator[PageSection]:
     """
     for one in data.objectives:
         yield _importance(one)
-    evidence = rung_evidence(data.spec, data.trials)
+    evidence = rung_evidence(data.spec, data.trials, data.confirmation)
     advice = evidence.advice(data.spec.name) if evidence else ""
     notes = [f"{advice[0].upper()}{advice[1:]}."] if advice else []
     yield PageSection("Rungs and promotions", notes, rungs_figure(data))

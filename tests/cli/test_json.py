@@ -24,7 +24,7 @@ LOOKS: dict[tuple[str, ...], set[str]] = {
     ("queue",): {"storage", "jobs", "problems"},
     ("describe", "digits"): {"trainable", "hyperparameters"},
 }
-ELSEWHERE = {"evaluate", "plan", "doctor", "probe", "logs"}
+ELSEWHERE = {"evaluate", "plan", "doctor", "probe", "logs", "transfer"}
 """Commands whose documents other tests read: they need Ray, train, or print one for each line."""
 
 

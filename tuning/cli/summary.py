@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from results.analysis import confirmation
 from results.analysis.cost import cost_shares
 from results.analysis.leaderboard import TrialSummary, read_leaderboard
 from results.analysis.replicates import base_trial_id
@@ -133,7 +134,8 @@ def rung_lines(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> I
     Args:
         trials: see `rung_evidence`.
     """
-    if (evidence := rung_evidence(spec, trials)) and evidence.complete:
+    evidence = rung_evidence(spec, trials, confirmation.read(paths))
+    if evidence and evidence.complete:
         yield evidence.advice(sweep_argument(paths))
 
 

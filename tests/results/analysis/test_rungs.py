@@ -2,6 +2,7 @@
 
 import pytest
 
+from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement
 from results.analysis.rungs import RungEvidence, rung_evidence, rung_trials
 from results.paths import SweepPaths
 from results.records.integrity import check_records
@@ -74,6 +75,26 @@ def test_trials_that_the_rungs_keep_prove_nothing(sweep: SweepPaths) -> None:
     assert found is not None
     assert (found.complete, found.tested) == (2, 0)
     assert "unknown" in found.advice("s")
+
+
+def test_a_confirmed_winner_counts_where_it_is_complete(sweep: SweepPaths) -> None:
+    stopped(sweep, range(4), {1: 0.5})
+    add_trial(sweep, 4, {1: 0.1, 9: 0.10}, TrialState.COMPLETED)
+    add_trial(sweep, 5, {1: 0.9, 9: 0.11}, TrialState.COMPLETED)
+    spec, trials = SweepSpec.model_validate(SPEC), list(read_trials_with_reports(sweep))
+
+    def winner(*means: tuple[str, float]) -> tuple[str, bool, bool]:
+        measured = (
+            ConfirmedTrial(trial=t, series={"loss": Remeasurement(search=0.1, test=(m,))})
+            for t, m in means
+        )
+        made = Confirmation(modes={"loss": "min"}, seeds=(1,), trials=tuple(measured))
+        found = rung_evidence(spec, trials, made)
+        assert found is not None
+        return found.winner, found.confirmed, found.misleading
+
+    assert winner(("t0004", 0.3), ("t0005", 0.2)) == ("t0005", True, True)
+    assert winner(("t0000", 0.1), ("t0005", 0.2)) == ("t0004", False, False)
 
 
 @pytest.mark.parametrize(("count", "word"), [(0, "no trial"), (1, "one trial")])

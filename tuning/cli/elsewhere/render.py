@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -11,6 +11,9 @@ from search_spaces.errors import UserError
 from tuning.cli.formatting import echo
 from tuning.cli.options import File, Set, StorageDir, with_results
 from tuning.cli.setup.monitor import list_files, monitor
+
+if TYPE_CHECKING:
+    from search_spaces.loading.sweep_file import LoadedSweep
 
 
 def render(
@@ -46,25 +49,37 @@ def render(
 
     Example: tune render k8s search_spaces/llm.yaml k8s --with queue --with spot
     """
-    from results.analysis.selection import select_winner
-    from results.records.spec_file import read_spec
     from results.storage.folder import write_folder
     from search_spaces.loading.sweep_file import load_sweep
     from search_spaces.pipeline.loading import is_pipeline_file
     from tuning.controller.preflight.checks import preflight
-    from tuning.submit.manifests import render_k8s
     from tuning.submit.sky import render_sky
 
     if is_pipeline_file(file):
         raise UserError(f"{file}: a pipeline cannot be rendered; render the files of its sweeps")
+    if target == "sky" and winner is not None:
+        raise UserError("--winner: has no effect on sky; leave it out")
     loaded = load_sweep(file, set_)
     preflight(loaded)
-    if target == "sky":
-        if winner is not None:
-            raise UserError("--winner: has no effect on sky; leave it out")
-        made = render_sky(loaded, overlays)
-        list_files(write_folder(directory, made))
-        return echo(f"then, as the head of {directory / next(iter(made))} says", err=True)
+    if target == "k8s":
+        return _render_k8s(loaded, directory, overlays, winner, storage)
+    made = render_sky(loaded, overlays)
+    list_files(write_folder(directory, made))
+    echo(f"then, as the head of {directory / next(iter(made))} says", err=True)
+
+
+def _render_k8s(
+    loaded: LoadedSweep,
+    directory: Path,
+    overlays: list[str],
+    winner: str | None,
+    storage: str | None,
+) -> None:
+    from results.analysis.selection import select_winner
+    from results.records.spec_file import read_spec
+    from results.storage.folder import write_folder
+    from tuning.submit.manifests import render_k8s
+
     params = None
     if winner is not None:
         paths = with_results(winner, storage)

@@ -65,6 +65,7 @@ def silent_since(paths: SweepPaths, records: Iterable[TrialRecord]) -> float | N
 
 def sweep_facts(found: Integrity, spec: SweepSpec, state: str) -> dict[str, Any]:
     """A sweep and a line for each of its trials; `state` is that of `sweep_state`."""
+    from results.analysis import confirmation
     from results.analysis.cost import total_cost
     from results.analysis.rungs import rung_evidence, rung_trials
     from results.sweep_folder.folder import read_state
@@ -73,7 +74,7 @@ def sweep_facts(found: Integrity, spec: SweepSpec, state: str) -> dict[str, Any]
 
     paths, board = found.readable, Board.read(found, spec)
     chosen = winner(paths, spec, board.trials)
-    evidence = rung_evidence(spec, rung_trials(spec, found))
+    evidence = rung_evidence(spec, rung_trials(spec, found), confirmation.read(paths))
     return {
         "sweep": paths.name,
         "folder": paths.root,

@@ -55,32 +55,45 @@ def init(
     Example: tune init digits
     """
     from search_spaces.errors import UserError
-    from search_spaces.examples import example_files, find_example
 
-    given = [value for value in (example, trainable, like) if value is not None]
-    if len(given) > 1:
+    if sum(value is not None for value in (example, trainable, like)) > 1:
         raise UserError("tune init takes one of EXAMPLE, --trainable and --like")
     if example is not None:
-        path = find_example(example)
-        first, *rest = example_files(path).items()
-        _write({output or Path(path.name): first[1], **{Path(name): text for name, text in rest}})
+        _write(_example(example, output))
     elif trainable is not None:
-        from tuning.translation.training_code import trainable_text
-
-        name, text = trainable_text(trainable, output.parent if output else Path())
-        _write({output or Path(f"{name}.yaml"): text})
+        _write(_file_for(trainable, output))
     elif like is not None:
-        from tuning.translation.translate import sweep_text
-
-        text = sweep_text(like)
-        if output is None:
-            echo(text.rstrip("\n"))
-        else:
-            _write({output: text})
+        _translate(like, output)
     elif output is not None:
         raise UserError("--output needs EXAMPLE, --trainable or --like")
     else:
         _list_examples()
+
+
+def _example(name: str, output: Path | None) -> dict[Path, str]:
+    """Texts of an example's files, by the path of each; the sweep file is the first."""
+    from search_spaces.examples import example_files, find_example
+
+    path = find_example(name)
+    first, *rest = example_files(path).items()
+    return {output or Path(path.name): first[1], **{Path(name): text for name, text in rest}}
+
+
+def _file_for(code: str, output: Path | None) -> dict[Path, str]:
+    from tuning.translation.training_code import trainable_text
+
+    name, text = trainable_text(code, output.parent if output else Path())
+    return {output or Path(f"{name}.yaml"): text}
+
+
+def _translate(like: str, output: Path | None) -> None:
+    from tuning.translation.translate import sweep_text
+
+    text = sweep_text(like)
+    if output is None:
+        echo(text.rstrip("\n"))
+    else:
+        _write({output: text})
 
 
 def _list_examples() -> None:

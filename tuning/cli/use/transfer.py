@@ -51,9 +51,8 @@ def transfer(
 
     Example: tune transfer llm --to big.yaml --verify 3
     """
-    from results.report.transfer_page import evidence, write_transfer
+    from results.report.transfer_page import write_transfer
     from tuning import api
-    from tuning.cli.table import Table
 
     paths = intact(with_results(sweep, storage), accept_damage)
     target, _, found = _predict(paths, to, set_, beyond)
@@ -63,11 +62,9 @@ def transfer(
     write = partial(write_transfer, title, target.metric, found)
     pages = [] if html is None else [write_page(html, write)]
     if not json_:
-        header, rows = evidence(target.metric, found)
-        make_console().print(Table.of(header, rows, right=header))
+        _print_evidence(target.metric, found)
         options = [f"--set={change}" for change in [*set_, *changes]]
-        run = shlex.join(["tune", "run", str(to), *options])
-        echo("\n".join([*found.lines(target.metric), f"run it: {run}"]))
+        echo(f"run it: {shlex.join(['tune', 'run', str(to), *options])}")
         print_pages(*pages)
     if verify:
         longest = max(size.size.get("max_steps", math.inf) for size in found.optima.sizes)
@@ -81,6 +78,15 @@ def transfer(
         print_json({**facts, "set": changes, "verified": checked, "pages": pages})
     if checked and not checked["agrees"]:
         raise typer.Exit(1)
+
+
+def _print_evidence(metric: str, found: Transfer) -> None:
+    from results.report.transfer_page import evidence
+    from tuning.cli.table import Table
+
+    header, rows = evidence(metric, found)
+    make_console().print(Table.of(header, rows, right=header))
+    echo("\n".join(found.lines(metric)))
 
 
 def _predict(
