@@ -119,7 +119,7 @@ def best_rate(rates: list[float], losses: list[float]) -> float:
 def predicted(name: str, best: dict[int, float], width: int) -> float:
     """The best rate of a width, by those of narrower models."""
     logs = [math.log(rate) for rate in best.values()]
-    if name != "standard":
+    if name != "standard" or len(best) == 1:
         return math.exp(fmean(logs))
     slope, start = linear_regression([math.log(w) for w in best], logs)
     return math.exp(start + slope * math.log(width))
