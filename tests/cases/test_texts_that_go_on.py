@@ -42,7 +42,7 @@ def test_samples_of_prompts_go_on_as_each_text_alone(kind: str) -> None:
     found: list[torch.Tensor] = []
 
     def choose(scores: torch.Tensor) -> torch.Tensor:
-        found.append(scores)
+        found.append(scores.clone())  # the next call overwrites them
         return scores.argsort(dim=-1)[torch.arange(8), -1 - torch.arange(8) % 2]
 
     added = decode(model, prompts, frozenset(), 5, choose, samples=2)

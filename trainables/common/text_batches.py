@@ -11,8 +11,9 @@ from torch import nn
 
 from trainables.common.decode_step import DecodeStep, step_of
 
-SMALLEST = 32
-"""Texts, of which half are read no faster by a GPU."""
+SMALLEST = {"cuda": 32, "cpu": 8}
+"""Texts that go on alone, at least: fewer are no faster on a GPU, and a CPU computes a single one
+by kernels that round by where its memory lies."""
 
 
 class Reading(Enum):
@@ -90,7 +91,7 @@ class TextBatch:
         """
         ended = done[self.texts]
         going = len(ended) - int(ended.sum())
-        size, smallest = len(ended), SMALLEST if done.device.type == "cuda" else 1
+        size, smallest = len(ended), SMALLEST.get(done.device.type, 8)
         while size >= 2 * max(going, smallest):
             size //= 2
         if going and size < len(ended) and self.reading in (Reading.STEPS, Reading.PADDED):
