@@ -19,7 +19,7 @@ SPARE_TRIALS, FRONTIER = 3, 4
 
 
 @dataclass(frozen=True)
-class Interval:
+class Estimate:
     """An estimate with the bounds of its interval."""
 
     value: float
@@ -27,7 +27,7 @@ class Interval:
     high: float
 
     @classmethod
-    def of(cls, value: float, replicates: Array) -> Interval:
+    def of(cls, value: float, replicates: Array) -> Estimate:
         """That of an estimate and its bootstrap replicates."""
         import numpy as np
 
@@ -129,10 +129,10 @@ class Rule:
     name: str
     place: int
     log: bool
-    best: Mapping[str, Interval]
-    exponents: Mapping[str, Interval]
+    best: Mapping[str, Estimate]
+    exponents: Mapping[str, Estimate]
     follows: Sequence[str]
-    value: Interval
+    value: Estimate
 
     def __str__(self) -> str:
         form = "{}^{}" if self.log else "{1} log {0}"
@@ -175,9 +175,9 @@ def fit_rules(
         if len(follows) < len(varied):
             value, *laws = _fit_law(_design(sizes, follows, target), best, replicates)
             exponents |= dict(zip(follows, laws, strict=True))
-        found = [value, *map(Interval.of, best, replicates.T)]
+        found = [value, *map(Estimate.of, best, replicates.T)]
         if log:
-            found = [Interval(*map(math.exp, (i.value, i.low, i.high))) for i in found]
+            found = [Estimate(*map(math.exp, (i.value, i.low, i.high))) for i in found]
         of_sizes = dict(zip(map(str, sizes), found[1:], strict=True))
         rules.append(Rule(name, place, log, of_sizes, exponents, follows, found[0]))
     return rules, problems
@@ -211,7 +211,7 @@ def _design(sizes: Sequence[SizeTrials], axes: Sequence[str], unit: Mapping[str,
     return np.array(rows)
 
 
-def _fit_law(design: Array, best: Array, replicates: Array) -> list[Interval]:
+def _fit_law(design: Array, best: Array, replicates: Array) -> list[Estimate]:
     """`a`, the value at the target, and `b` of `best = a + b . log(size / target)`. What the law
     leaves unexplained at the sizes is drawn for replicates and target, too."""
     import numpy as np
@@ -221,7 +221,7 @@ def _fit_law(design: Array, best: Array, replicates: Array) -> list[Interval]:
     noise = np.random.default_rng(0).normal(0, spread, (len(replicates), len(best) + 1))
     again = (replicates + noise[:, 1:]) @ solve.T
     again[:, 0] += noise[:, 0]
-    return list(map(Interval.of, fitted, again.T))
+    return list(map(Estimate.of, fitted, again.T))
 
 
 @dataclass(frozen=True)
@@ -233,7 +233,7 @@ class LossLaw:
     scale: float
     exponent: float
     at: float
-    loss: Interval
+    loss: Estimate
 
     def __str__(self) -> str:
         return f"{self.floor:.3g} + {self.scale:.3g} C^-{self.exponent:.2g} at {self.at:.2g} FLOP"
@@ -266,7 +266,7 @@ def fit_loss_law(compute: Array, losses: Array, at: float) -> LossLaw:
     found, half = floor + scale * there, np.sqrt(np.maximum(0.0, limit - rss) * variance)
     near, best = rss <= limit, int(rss.argmin())
     low, high = max(0.0, (found - half)[near].min()), (found + half)[near].max()
-    power, interval = float(exponents[best]), Interval(float(found[best]), float(low), float(high))
+    power, interval = float(exponents[best]), Estimate(float(found[best]), float(low), float(high))
     return LossLaw(float(floor[best]), float(scale[best]) * unit**power, power, at, interval)
 
 

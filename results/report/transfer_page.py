@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import plotly.graph_objects as go
 
-from results.analysis.scaling import LEVEL, Interval, Optima, Rule, Transfer
+from results.analysis.scaling import LEVEL, Estimate, Optima, Rule, Transfer
 from results.report.page import PageSection, section_messages, write_page
 from results.report.plots.figures import BEST, SWEEPS, blank, text
 
@@ -76,7 +76,7 @@ def _losses(metric: str, optima: Optima, rule: Rule) -> go.Figure:
 
 
 def _add(
-    plot: go.Figure, x: Sequence[float], ys: Sequence[Interval], name: str, colour: str
+    plot: go.Figure, x: Sequence[float], ys: Sequence[Estimate], name: str, colour: str
 ) -> None:
     """Add points with error bars."""
     up, down = [y.high - y.value for y in ys], [y.value - y.low for y in ys]

@@ -32,7 +32,7 @@ def translate(draft: Draft, file: YamlPart) -> None:
     method = file.get("method", str)
     draft.set("search.name", _SEARCHERS[method])
     _metric(draft, file.part("metric"))
-    parameters = _Parameters(draft)
+    parameters = _SweepParameters(draft)
     parameters.add(file.part("parameters"))
     _command(draft, file, parameters)
     trials = file.get("run_cap", int)
@@ -57,7 +57,7 @@ def _metric(draft: Draft, metric: YamlPart) -> None:
     draft.set("budget.target", metric.number("target"))
 
 
-class _Parameters:
+class _SweepParameters:
     """Adds the parameters to a draft.
 
     Attributes:
@@ -148,7 +148,7 @@ def _interval(part: YamlPart, kind: str, low: float, high: float) -> dict[str, A
     return between(multiple_of(q, first), multiple_of(q, last), q, log=log)
 
 
-def _command(draft: Draft, file: YamlPart, parameters: _Parameters) -> None:
+def _command(draft: Draft, file: YamlPart, parameters: _SweepParameters) -> None:
     given = file.part("command")
     words = given.read() if given.raw is not None else _DEFAULT_COMMAND
     command: list[str] = []
@@ -160,7 +160,7 @@ def _command(draft: Draft, file: YamlPart, parameters: _Parameters) -> None:
     draft.set("command", command or OPEN)
 
 
-def _words(word: str, file: YamlPart, parameters: _Parameters) -> list[str]:
+def _words(word: str, file: YamlPart, parameters: _SweepParameters) -> list[str]:
     """What stands for a word of the command; `OPEN` for one that is not known."""
     if word == "${env}":
         return []

@@ -48,7 +48,11 @@ def small(tune: Tune) -> Callable[..., SweepPaths]:
     tune.write("big.yaml", TARGET)
 
     def make(
-        sizes: dict[str, list[Any]], trials: int = 36, loss: Law = law, **fixed: Any
+        sizes: dict[str, list[Any]],
+        trials: int = 36,
+        loss: Law = law,
+        rate: dict[str, Any] = RATE,
+        **fixed: Any,
     ) -> SweepPaths:
         grids = {name: {"grid_search": values} for name, values in sizes.items()}
         spec = make_spec(
@@ -56,7 +60,7 @@ def small(tune: Tune) -> Callable[..., SweepPaths]:
             trainable="causal_lm",
             metric="eval_loss",
             mode="min",
-            space={**grids, "learning_rate": RATE},
+            space={**grids, "learning_rate": rate},
             fixed=fixed,
             search="random",
             scheduler="none",
@@ -157,6 +161,18 @@ def test_what_cannot_be_transferred_is_refused(
 ) -> None:
     small(sizes, trials, lambda config: law({"hidden_size": 64, **config}))
     assert word in tune.refused("transfer", "small", "--to", "big.yaml", "--set", change)
+
+
+def test_verification_that_compares_nothing_is_refused(
+    tune: Tune, small: Callable[..., SweepPaths]
+) -> None:
+    def flat(config: dict[str, Any]) -> float:
+        return float(2 + 1000 * (config["learning_rate"] - 0.05) ** 2)
+
+    small({"hidden_size": [32, 64, 128]}, 24, flat, rate={"uniform": [0, 0.1]})
+    given = ("transfer", "small", "--to", "big.yaml", "--verify")
+    assert "equal to 2" in tune(*given, "1", code=2).err
+    assert "learning_rate may be 0" in tune.refused(*given, "3")
 
 
 def test_target_that_fixes_what_is_to_be_predicted(

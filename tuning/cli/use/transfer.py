@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
 from tuning.cli.formatting import echo, make_console
 from tuning.cli.json_output import print_json
@@ -20,7 +21,7 @@ from tuning.cli.look.report import Html, print_pages, write_page
 from tuning.cli.options import Address, Json, Set, StorageDir, Sweep, with_results
 
 if TYPE_CHECKING:
-    from results.analysis.scaling import Transfer
+    from results.analysis.scaling import Rule, Transfer
     from results.paths import SweepPaths
     from search_spaces.spec.sweep import SweepSpec
     from tuning.controller.sweep import SweepController
@@ -31,8 +32,9 @@ def transfer(
     to: Annotated[Path, typer.Option("--to", metavar="FILE", help="Sweep file of the target.")],
     set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
     verify: Annotated[
-        int, typer.Option(min=0, max=9, help="Train so many trials around the prediction: 2 or 3.")
-    ] = 0,
+        int | None,
+        typer.Option(min=2, max=9, help="Train so many trials around the prediction: 2 or 3."),
+    ] = None,
     beyond: Annotated[
         bool, typer.Option("--beyond", help="Go beyond 10 times the largest size and compute.")
     ] = False,
@@ -55,23 +57,21 @@ def transfer(
     from tuning import api
 
     paths = intact(with_results(sweep, storage), accept_damage)
-    target, _, found = _predict(paths, to, set_, beyond)
-    best = {rule.name: _fitting(target, rule.name, rule.value.value) for rule in found.rules}
-    changes = [_change(target, *one) for one in best.items()]
+    target, _, found = predicted = _predict(paths, to, set_, beyond)
+    if verify:
+        _values_around(target, found, verify)  # what it refuses is refused before it trains
+    changes = [_change(target, *one) for one in _best(target, found).items()]
     title, checked = f"{paths.name}: transfer to {target.name}", None
     write = partial(write_transfer, title, target.metric, found)
     pages = [] if html is None else [write_page(html, write)]
     if not json_:
-        _print_evidence(target.metric, found)
-        options = [f"--set={change}" for change in [*set_, *changes]]
-        echo(f"run it: {shlex.join(['tune', 'run', str(to), *options])}")
+        _print_evidence(target.metric, found, to, [*set_, *changes])
         print_pages(*pages)
     if verify:
-        longest = max(size.size.get("max_steps", math.inf) for size in found.optima.sizes)
-        if found.target.get("max_steps", 0) > longest:
-            set_ = [*set_, f"fixed.max_steps={longest:.0f}"]
+        if shorter := _shorter(found):
+            predicted = _predict(paths, to, set_ + shorter, beyond)
         start = partial(api.run, to, storage=storage, address=address)
-        checked = _verify(*_predict(paths, to, set_, beyond), set_, verify, start, quiet=json_)
+        checked = _verify(*predicted, set_ + shorter, verify, start, quiet=json_)
     if json_:
         loss, rules = found.loss and asdict(found.loss), list(map(asdict, found.rules))
         facts = {"target": found.target, "rules": rules, "loss": loss, "notes": found.notes}
@@ -80,13 +80,14 @@ def transfer(
         raise typer.Exit(1)
 
 
-def _print_evidence(metric: str, found: Transfer) -> None:
+def _print_evidence(metric: str, found: Transfer, to: Path, changes: list[str]) -> None:
     from results.report.transfer_page import evidence
     from tuning.cli.table import Table
 
     header, rows = evidence(metric, found)
     make_console().print(Table.of(header, rows, right=header))
-    echo("\n".join(found.lines(metric)))
+    run = shlex.join(["tune", "run", str(to), *(f"--set={change}" for change in changes)])
+    echo("\n".join([*found.lines(metric), f"run it: {run}"]))
 
 
 def _predict(
@@ -111,9 +112,41 @@ def _fitting(target: SweepSpec, name: str, value: float) -> float:
     return round(value) if whole else float(f"{value:.5g}")
 
 
+def _best(target: SweepSpec, found: Transfer) -> dict[str, float]:
+    """The predicted values, by parameter."""
+    return {rule.name: _fitting(target, rule.name, rule.value.value) for rule in found.rules}
+
+
 def _change(target: SweepSpec, name: str, value: object) -> str:
     """What `--set` takes for a value."""
     return f"{'space' if name in target.domains() else 'fixed'}.{name}={json.dumps(value)}"
+
+
+def _shorter(found: Transfer) -> list[str]:
+    """What keeps trials of the target from being longer than the sweep's."""
+    longest = max(size.size.get("max_steps", math.inf) for size in found.optima.sizes)
+    is_longer = found.target.get("max_steps", 0) > longest
+    return [f"fixed.max_steps={longest:.0f}"] if is_longer else []
+
+
+def _values_around(target: SweepSpec, found: Transfer, count: int) -> tuple[Rule, dict[float, int]]:
+    """A predicted parameter, and values of it around and beyond its band, each with its distance.
+
+    Raises:
+        UserError: no parameter has factors, or whole numbers are too close to each other.
+    """
+    rule = next((rule for rule in found.rules if rule.log), None)
+    if rule is None:
+        names = ", ".join(rule.name for rule in found.rules)
+        raise UserError(f"--verify: varies a parameter by a factor, and {names} may be 0")
+    value = rule.value.value
+    factor = max(2.0, rule.value.high / value)  # closer ones may differ less than two seeds
+    steps = range(-((count - 1) // 2), count // 2 + 1)
+    away = {_fitting(target, rule.name, value * factor**k): abs(k) for k in steps}
+    if len(away) < count or min(away) <= 0:
+        values = f"{count} values by factors of {factor:.3g} around {value:.4g}"
+        raise UserError(f"--verify {count}: {rule.name} has no {values}")
+    return rule, away
 
 
 def _verify(
@@ -126,16 +159,13 @@ def _verify(
     *,
     quiet: bool,
 ) -> dict[str, Any]:
-    """Train around the first prediction, beyond its band, and compare the order with it."""
+    """Train around a prediction, beyond its band, and compare the order with it."""
     from results.analysis.leaderboard import read_leaderboard
     from results.analysis.pareto import cost
     from tuning.cli.run.run import run_and_summarize
 
-    rule, value = found.rules[0], found.rules[0].value.value
-    factor = max(2.0, rule.value.high / value)  # closer ones may differ less than two seeds
-    steps = range(-((count - 1) // 2), count // 2 + 1)
-    away = {_fitting(target, rule.name, value * factor**k): abs(k) for k in steps}
-    pinned = params | {one.name: _fitting(target, one.name, one.value.value) for one in found.rules}
+    rule, away = _values_around(target, found, count)
+    pinned = params | _best(target, found)
     changes = [_change(target, *one) for one in pinned.items() if one[0] != rule.name]
     changes += [f"space.{rule.name}={{grid_search: {list(away)}}}", f"budget={{trials: {count}}}"]
     changes += ["scheduler=none", "replicates=1", f"name={target.name}-verify"]
