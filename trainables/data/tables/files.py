@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -14,10 +15,13 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.data.bad_rows import first_line
 from trainables.data.readers import is_text, matching_files, missing_column
+from trainables.data.splits import HELD_OUT
 from trainables.data.tables.config import TableConfig
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 Array = npt.NDArray[np.float64]
 ENDINGS = (".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
@@ -37,7 +41,12 @@ def problems(data: TableConfig) -> Iterator[str]:
     for pattern in (*data.path, *data.selection_path, *data.test_path):
         if not matching_files([pattern]):
             yield f"no file matches {pattern} (from {Path.cwd()})"
-    for file in chain(*files_of(data).values()):
+    files = files_of(data)
+    trained = {file.resolve() for file in files[Split.TRAIN]}
+    for split in HELD_OUT:
+        both = (file for file in files[split] if file.resolve() in trained)
+        yield from (f"{file}: is in data.path and data.{split}_path" for file in both)
+    for file in chain(*files.values()):
         try:
             names = read(file, data, head=True).column_names
         except UserError as e:
@@ -84,16 +93,31 @@ def read(path: Path, data: TableConfig, *, head: bool = False) -> pa.Table:
         raise UserError(f"{path}: tables are read from {', '.join(ENDINGS)}")
     try:
         if path.suffix == ".parquet":
-            return parquet.read_schema(path).empty_table() if head else parquet.read_table(path)
-        parse = csv.ParseOptions(delimiter="\t" if ".tsv" in path.suffixes else ",")
+            table = parquet.read_schema(path).empty_table() if head else parquet.read_table(path)
+            return _without_index(table, path, data)
+        mark = "\t" if ".tsv" in path.suffixes else ","
+        parse = csv.ParseOptions(delimiter=mark, newlines_in_values=True)
         if head:
             with csv.open_csv(path, parse_options=parse) as reader:
-                return reader.schema.empty_table()
+                return _without_index(reader.schema.empty_table(), path, data)
         nulls = [*csv.ConvertOptions().null_values, *data.missing]
         options = csv.ConvertOptions(null_values=nulls, strings_can_be_null=True)
-        return csv.read_csv(path, convert_options=options, parse_options=parse)
-    except (pa.ArrowException, OSError) as e:
+        table = csv.read_csv(path, convert_options=options, parse_options=parse)
+        if bad := [field.name for field in table.schema if pa.types.is_binary(field.type)]:
+            raise UserError(f"{path}: column '{bad[0]}' is not text in UTF-8")
+        return _without_index(table, path, data)
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as e:
         raise UserError(f"{path}: cannot be read ({first_line(e)})") from e
+
+
+def _without_index(table: pa.Table, path: Path, data: TableConfig) -> pa.Table:
+    """A table without the index of pandas, which numbers the rows, unless a setting names it."""
+    index = ["", *(table.schema.pandas_metadata or {}).get("index_columns", ())]
+    names = [n for n in table.column_names if n in index and n not in data.needed]
+    if names and len(table):
+        log.warning("%s: the index of pandas is not read: '%s'", path, "', '".join(names))
+    kept = [i for i, name in enumerate(table.column_names) if name not in names]
+    return table.select(kept)
 
 
 def is_categorical(column: pa.ChunkedArray) -> bool:
@@ -118,7 +142,7 @@ def numbers(name: str, column: pa.ChunkedArray) -> Array:
         raise UserError(f"column '{name}': {kind} is neither number nor text; see data.exclude")
     if types.is_boolean(kind):
         column = column.cast(pa.int8())
-    found: Array = np.array(column.cast(pa.float64()).to_numpy(), dtype=np.float64)
+    found: Array = np.array(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)
     found[np.isnan(found)] = np.nan  # one kind of NaN, for digests
     if np.isinf(found).any():
         raise UserError(f"column '{name}': row {int(np.isinf(found).argmax()) + 1} is infinite")

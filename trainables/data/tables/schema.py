@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 SCHEMA = "table.json"
 SHOWN = 5
 """Values that a message quotes."""
+_SIGNS = re.compile(r"[\s,'$€£¥%]")
+"""Characters that people write in numbers."""
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ def check_text(name: str, column: pa.ChunkedArray) -> None:
     """Pass if a column of text is one of categories.
 
     Raises:
-        UserError: it is text only because of a few values.
+        UserError: it is text only because of a few values, or of signs in its numbers.
     """
 
     def is_number(text: str) -> bool:
@@ -109,6 +112,11 @@ def check_text(name: str, column: pa.ChunkedArray) -> None:
 
     values = categories_of(column)
     others = [text for text in values if not is_number(text)]
+    if sum(is_number(_SIGNS.sub("", text)) for text in others) > len(values) / 2:
+        raise UserError(
+            f"column '{name}': {', '.join(others[:SHOWN])} are numbers with other signs than a"
+            " point; remove them, or name the column in data.categorical"
+        )
     if others and len(others) < len(values) / 2:
         raise UserError(
             f"column '{name}': most values are numbers, but not {', '.join(others[:SHOWN])};"

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-VERSION = 1
+VERSION = 2
 """Of the arrays; raise it with any change of code that changes them."""
 SHARE = 0.1
 """Fraction of the rows in the selection split, and in the test split."""
@@ -113,8 +113,16 @@ def _build(data: TableConfig, folder: Path) -> None:
         check_text(name, table[name])
     digests = _digests(table.select([*features, data.target]), categorical)
     splits = _splits(digests, counts)
-    train = table.filter(splits == Split.TRAIN)
-    columns = {n: categories_of(train[n]) if n in categorical else None for n in features}
+    train = splits == Split.TRAIN
+    columns = {
+        n: categories_of(texts(table[n]).filter(train)) if n in categorical else None
+        for n in features
+    }
+    if lacking := {*range(len(classes))} - {*y[train].tolist()}:
+        problem = f"class '{classes[min(lacking)]}' is in no row of the train split"
+        raise UserError(f"data: {problem}; give more rows of it, or remove it")
+    if both := len({*np.array(digests)[train]} & {*np.array(digests)[~train]}):
+        log.warning("data: %d different rows are in the train split and in another", both)
     schema = Schema(task, columns, classes)
     schema.save(folder)
     arrays = {"x": schema.encode(table, "data"), "y": y}
@@ -122,8 +130,12 @@ def _build(data: TableConfig, folder: Path) -> None:
         arrays["w"] = _weights(data.weight, table[data.weight])
     for split in Split:
         chosen = splits == split
-        if not chosen.any() or (task == "binary" and len(np.unique(y[chosen])) == 1):
-            lack = "has rows of one class only" if chosen.any() else "has no row"
+        lack = None if chosen.any() else "has no row"
+        if task == "binary" and len(np.unique(y[chosen])) == 1:
+            lack = "has rows of one class only"
+        elif "w" in arrays and not lack and not arrays["w"][chosen].any():
+            lack = "has no row with a weight above 0"
+        if lack:
             raise UserError(f"data: the {split} split {lack}; give more rows")
         for kind, values in arrays.items():
             np.save(folder / f"{split}.{kind}.npy", values[chosen])
@@ -156,17 +168,14 @@ def _target(column: pa.ChunkedArray, data: TableConfig) -> tuple[Array, Task, tu
     import pyarrow.compute as pc
     from pyarrow import types
 
-    name, kind = data.target, column.type
-    is_text = is_categorical(column)
+    name, task = data.target, data.known_task
+    is_text, is_bool = is_categorical(column), types.is_boolean(column.type)
     if (at := column.is_null(nan_is_null=True).to_numpy()).any():
         rows = f"{int(at.sum())} rows have no value, the first is row {int(at.argmax()) + 1}"
         raise UserError(f"column '{name}': {rows}; leave them out")
-    if data.task is None and types.is_integer(kind):
+    if not (task or is_text or is_bool or (numbers(name, column) % 1).any()):
         raise UserError(f"column '{name}' has whole numbers: set data.task to what they mean")
-    is_classes = data.task in ("binary", "multiclass") or (
-        data.task is None and (is_text or types.is_boolean(kind))
-    )
-    if not is_classes:
+    if task == "regression" or not (task or is_text or is_bool):
         if is_text:
             raise UserError(f"column '{name}' is text: data.task cannot be regression")
         return numbers(name, column), "regression", ()
@@ -174,9 +183,9 @@ def _target(column: pa.ChunkedArray, data: TableConfig) -> tuple[Array, Task, tu
     found = (values if is_text else column).combine_chunks().unique()
     in_order = found.take(pc.array_sort_indices(found))  # numbers by size, not by their digits
     classes = texts(pa.chunked_array([in_order])).to_pylist()
-    if len(classes) < 2 or (data.task == "binary" and len(classes) > 2):
+    if len(classes) < 2 or (task == "binary" and len(classes) > 2):
         raise UserError(f"column '{name}' has {len(classes)} classes: {', '.join(classes[:SHOWN])}")
-    task: Task = data.task or ("binary" if len(classes) == 2 else "multiclass")
+    task = task or ("binary" if len(classes) == 2 else "multiclass")
     return codes_of(values, classes), task, tuple(classes)
 
 

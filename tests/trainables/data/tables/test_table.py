@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
@@ -123,6 +124,10 @@ def test_task_and_classes_follow_from_the_target(
     ("changes", "data", "message"),
     [
         ({"price": [1, 2] * 150}, {}, "data.task"),
+        ({"price": [1.0, 2.0] * 150}, {}, "data.task"),
+        ({"age": [f"{1000 + i:,}" for i in range(300)]}, {}, "1,000"),
+        ({"age": [f"{i}%" for i in range(300)]}, {}, "data.categorical"),
+        ({"weight": [0.0] * 300}, {"weight": "weight"}, "no row with a weight above 0"),
         ({"price": ["a", "b", "c"] * 100}, {"task": "binary"}, "3 classes"),
         ({"price": ["a", "b"] * 150}, {"task": "regression"}, "is text"),
         ({"price": [1.0, None] * 150}, {}, "150 rows have no value, the first is row 2"),
@@ -140,6 +145,54 @@ def test_what_cannot_be_read_is_refused(
 ) -> None:
     with pytest.raises(UserError, match=message):
         table(tmp_path, {**people(), **changes}, **data)
+
+
+@pytest.mark.parametrize("ending", ["parquet", "csv"])
+@pytest.mark.parametrize("name", [None, "customer"])
+def test_the_index_of_pandas_is_no_column_unless_it_is_named(
+    tmp_path: Path, ending: str, name: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = pd.DataFrame(people()).sample(frac=1, random_state=0).rename_axis(name)
+    file = tmp_path / f"rows.{ending}"
+    frame.to_parquet(file) if ending == "parquet" else frame.to_csv(file)
+    config = TableConfig(path=[str(file)], target="price")
+    known = ending == "parquet" or name is None  # a CSV file does not say that it has one
+    assert ([*prepare(config, tmp_path).schema.columns] == [*frame.columns[:-1]]) is known
+    assert ("index of pandas" in caplog.text) is known
+    if name:
+        named = config.model_copy(update={"features": [name, "age"]})
+        assert [*prepare(named, tmp_path).schema.columns] == [name, "age"]
+
+
+def test_rows_that_are_trained_on_and_held_out_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    frame = pd.DataFrame(people())
+    frame.to_csv(tmp_path / "all.csv", index=False)
+    frame[:50].to_csv(tmp_path / "val.csv", index=False)
+    given = {"target": "price", "selection_path": [str(tmp_path / "val.csv")]}
+    both = TableConfig(path=[str(tmp_path / "*.csv")], **given)
+    assert "val.csv: is in data.path and data.selection_path" in [*problems(both)][0]
+    prepare(TableConfig(path=[str(tmp_path / "all.csv")], **given), tmp_path)
+    assert "rows are in the train split and in another" in caplog.text
+    for name, classes in (("all", "ab"), ("val", "abc")):
+        frame["price"] = [classes[i % len(classes)] for i in range(300)]
+        frame.to_csv(tmp_path / f"{name}.csv", index=False)
+    with pytest.raises(UserError, match="class 'c' is in no row of the train split"):
+        prepare(TableConfig(path=[str(tmp_path / "all.csv")], **given), tmp_path)
+
+
+def test_cells_of_csv_files_have_lines_and_what_is_no_utf_8_is_named(tmp_path: Path) -> None:
+    lines = [f'{i},"one {i % 3}\n{"x" * 400}",{i / 7}' for i in range(6000)]  # of several blocks
+    (tmp_path / "a.csv").write_text("\n".join(["age,town,price", *lines]))
+    config = TableConfig(path=[str(tmp_path / "a.csv")], target="price")
+    made = prepare(config, tmp_path)
+    assert sum(len(made.rows(split)[1]) for split in Split) == 6000
+    assert len(made.schema.columns["town"] or ()) == 3
+    for text, message in (("age,größe,price\n1,2,3", "cannot be read"), ("age,price\nä,3", "UTF")):
+        (tmp_path / "a.csv").write_bytes(text.encode("latin-1"))
+        with pytest.raises(UserError, match=message):
+            prepare(config, tmp_path)
 
 
 def test_too_few_rows_for_three_splits_are_refused(tmp_path: Path) -> None:
