@@ -118,33 +118,38 @@ def _build(data: TableConfig, folder: Path) -> None:
         n: categories_of(texts(table[n]).filter(train)) if n in categorical else None
         for n in features
     }
-    if lacking := {*range(len(classes))} - {*y[train].tolist()}:
-        problem = f"class '{classes[min(lacking)]}' is in no row of the train split"
-        raise UserError(f"data: {problem}; give more rows of it, or remove it")
-    if both := len({*np.array(digests)[train]} & {*np.array(digests)[~train]}):
-        log.warning("data: %d different rows are in the train split and in another", both)
     schema = Schema(task, columns, classes)
     schema.save(folder)
     arrays = {"x": schema.encode(table, "data"), "y": y}
     if data.weight is not None:
         arrays["w"] = _weights(data.weight, table[data.weight])
     for split in Split:
-        chosen = splits == split
-        lack = None if chosen.any() else "has no row"
-        if task == "binary" and len(np.unique(y[chosen])) == 1:
-            lack = "has rows of one class only"
-        elif "w" in arrays and not lack and not arrays["w"][chosen].any():
-            lack = "has no row with a weight above 0"
-        if lack:
-            raise UserError(f"data: the {split} split {lack}; give more rows")
-        for kind, values in arrays.items():
-            np.save(folder / f"{split}.{kind}.npy", values[chosen])
+        of_split = {kind: values[splits == split] for kind, values in arrays.items()}
+        _check_split(split, of_split, schema)
+        for kind, values in of_split.items():
+            np.save(folder / f"{split}.{kind}.npy", values)
+    if lacking := {*range(len(classes))} - {*y[train].tolist()}:
+        problem = f"class '{classes[min(lacking)]}' is in no row of the train split"
+        raise UserError(f"data: {problem}; give more rows of it, or remove it")
+    if both := len({*np.array(digests)[train]} & {*np.array(digests)[~train]}):
+        log.warning("data: %d different rows are in the train split and in another", both)
     content = hashlib.sha256("".join([*digests, *splits]).encode())
     content.update(arrays.get("w", np.zeros(0)).tobytes())
     rows = {split.value: int((splits == split).sum()) for split in Split}
     meta = {"content": content.hexdigest(), "rows": rows}
     (folder / "meta.json").write_text(json.dumps(meta, indent=1))
     log.info("data: %s, %d columns, rows: %s", task, len(features), rows)
+
+
+def _check_split(split: Split, arrays: Mapping[str, Array], schema: Schema) -> None:
+    """Pass if a model can learn from a split, or be judged by it."""
+    lack = None if len(arrays["y"]) else "has no row"
+    if schema.task == "binary" and len(np.unique(arrays["y"])) == 1:
+        lack = "has rows of one class only"
+    elif not lack and not arrays.get("w", np.ones(1)).any():
+        lack = "has no row with a weight above 0"
+    if lack:
+        raise UserError(f"data: the {split} split {lack}; give more rows")
 
 
 def _features(names: list[str], data: TableConfig) -> list[str]:

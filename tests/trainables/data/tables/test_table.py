@@ -172,7 +172,7 @@ def test_rows_that_are_trained_on_and_held_out_are_named(
     frame[:50].to_csv(tmp_path / "val.csv", index=False)
     given = {"target": "price", "selection_path": [str(tmp_path / "val.csv")]}
     both = TableConfig(path=[str(tmp_path / "*.csv")], **given)
-    assert "val.csv: is in data.path and data.selection_path" in [*problems(both)][0]
+    assert "val.csv: is in data.path and data.selection_path" in next(problems(both))
     prepare(TableConfig(path=[str(tmp_path / "all.csv")], **given), tmp_path)
     assert "rows are in the train split and in another" in caplog.text
     for name, classes in (("all", "ab"), ("val", "abc")):
