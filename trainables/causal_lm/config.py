@@ -26,6 +26,7 @@ from trainables.data.hub import hub_problem
 from trainables.data.text.config import DataConfig, paths_in
 from trainables.parallel.footprint import RankMemory
 from trainables.training.pipeline_rules import pipeline_field
+from trainables.training.start_model import missing_of_model, positions_of
 
 
 class CausalLMConfig(ShapeConfig):
@@ -197,20 +198,20 @@ class CausalLMConfig(ShapeConfig):
         return 4 * (self.num_parameters + averages[self.optimizer])
 
     def missing_files(self) -> list[Problem]:
-        """Globs without a match, the folder of a pretrained model, and `peft` for adapters."""
-        found = self.data.path_problems()
-        found += [] if self.lora is None else missing_packages(self.lora)
+        """Globs without a match, what a pretrained model lacks, and `peft` for adapters."""
+        found = [*self.data.path_problems(), *(missing_packages(self.lora) if self.lora else [])]
         for key, file in {"model_name_or_path": "config", "tokenizer": "tokenizer_config"}.items():
-            name = getattr(self, key)
-            if name is None or Path(name).expanduser().is_dir():
+            if (name := getattr(self, key)) is None:
                 continue
-            if name.startswith(("/", ".", "~")):
-                found.append(((key,), f"no such folder: {name} (from {Path.cwd()})"))
-            elif (
-                problem := hub_problem(name, f"{file}.json", "tokenizer.json", "tokenizer.model")
-            ) is not None:
-                found.append(((key,), problem))
-        return found
+            if name.startswith(("/", ".", "~")) or Path(name).is_dir():
+                own = name == self.tokenizer_from
+                problem = missing_of_model(Path(name), model=key != "tokenizer", tokenizer=own)
+            else:
+                problem = hub_problem(name, f"{file}.json", "tokenizer.json", "tokenizer.model")
+            found += [] if problem is None else [((key,), problem)]
+        most, length = positions_of(self.model_name_or_path), self.sequence_length
+        few = [] if most is None or most >= length else [f"the model has {most} positions"]
+        return [*found, *((("sequence_length",), f"{text}, got {length}") for text in few)]
 
     def notes(self) -> list[str]:
         """What the metrics are of."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from results.trial_paths import TrialPaths
 from trainables.config import path_in
-from trainables.distill.files import missing_of_model
+from trainables.training.start_model import missing_of_model
 
 
 def resolve_reward_model(given: Any, folder: Path) -> Any:

@@ -14,7 +14,7 @@ from torch import nn
 from results.export.quiet import quiet_transformers
 from search_spaces.errors import UserError
 from trainables.causal_lm.evaluation import EVAL_BATCH
-from trainables.causal_lm.model.model import pretrained_model
+from trainables.causal_lm.model.pretrained import pretrained_model
 from trainables.classifier.config import ClassifierConfig
 from trainables.data.bad_rows import BadRow
 from trainables.data.conversations.chat import Chat, encode

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from search_spaces.errors import UserError
 from trainables.client import Rows
-from trainables.training.start_model import require_folder
+from trainables.training.start_model import loading
 
 END = "<|endoftext|>"
 ENCODE_AT_ONCE = 256
@@ -113,12 +113,12 @@ def load_pretrained(name: str) -> Any:
     """The `transformers` tokenizer of a folder or hub id; its own code is not run.
 
     Raises:
-        UserError: the folder is gone.
+        UserError: the folder is gone, or holds no tokenizer.
     """
     from transformers import AutoTokenizer
 
-    require_folder(name)
-    return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+    with loading(name):
+        return AutoTokenizer.from_pretrained(name, trust_remote_code=False)
 
 
 def pad_token(tokenizer: Any) -> int:

@@ -7,10 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from results.trial_paths import ADAPTER_CONFIG
-from trainables.training.start_model import Tokens, tokens_of
-
-EXPORT = "`tune export TRIAL --format hf` writes such a folder"
+from trainables.training.start_model import Tokens, missing_of_model, tokens_of
 
 
 def teacher_problems(folder: Path, sequence_length: int, student: Path | None) -> Iterator[str]:
@@ -42,18 +39,6 @@ def teacher_problems(folder: Path, sequence_length: int, student: Path | None) -
             problem = f"the student's tokenizer.json cannot be read ({e})"
         if problem:
             yield f"{folder}: {problem}"
-
-
-def missing_of_model(folder: Path) -> str | None:
-    """Why a folder is no model of transformers with its tokenizer, if so."""
-    if not folder.is_dir():
-        return f"no such folder: {folder} (from {Path.cwd()})"
-    if (folder / ADAPTER_CONFIG).is_file():
-        return f"{folder}: an adapter without its base; {EXPORT}"
-    for pattern in ("config.json", "*.safetensors", "tokenizer.json"):
-        if next(folder.glob(pattern), None) is None:
-            return f"{folder}: has no {pattern}, so it is no model of transformers; {EXPORT}"
-    return None
 
 
 def tokens_problem(teacher: Tokens, student: Tokens) -> str | None:

@@ -22,13 +22,13 @@ import torch
 from results.export.quiet import quiet_transformers
 from trainables.base import Split
 from trainables.causal_lm.evaluation import EVAL_BATCH, separator
-from trainables.causal_lm.model.model import pretrained_model
 from trainables.causal_lm.model.objective import (
     move_model,
     next_token_logits,
     text_inputs,
     to_device,
 )
+from trainables.causal_lm.model.pretrained import pretrained_model
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
 from trainables.data.shared_folder import content_digest, publish_settings

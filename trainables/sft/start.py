@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -68,14 +67,10 @@ class StartConfig(CausalLMConfig):
         return self.start.model_copy(update={"optimizer": self.optimizer}).checkpoint_bytes
 
     def missing_files(self) -> list[Problem]:
-        """Those of `causal_lm` and of the first model, and a model with too few positions."""
+        """Those of `causal_lm` and of the first model."""
         found = super().missing_files()
         if self.start is not None:
             found += [((self.start_key, *p), text) for p, text in self.start.missing_files()]
-        positions = _positions(self.model_name_or_path)
-        if positions is not None and positions < self.sequence_length:
-            problem = f"the model has {positions} positions, got {self.sequence_length}"
-            found.append((("sequence_length",), problem))
         return found
 
     @classmethod
@@ -93,12 +88,3 @@ class StartConfig(CausalLMConfig):
         if isinstance(first, dict):
             fixed[cls.start_key] = cls.start_kind.resolve_paths(first, folder)
         return fixed
-
-
-def _positions(model: str | None) -> int | None:
-    """Largest number of tokens of a model in a folder, by its `config.json`."""
-    file = Path(model or "").expanduser() / "config.json"
-    if not model or not file.is_file():
-        return None
-    told: dict[str, Any] = json.loads(file.read_text())
-    return told.get("max_position_embeddings") or told.get("n_positions")

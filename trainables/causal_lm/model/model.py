@@ -25,6 +25,7 @@ from trainables.causal_lm.lora import (
     saved_lora,
 )
 from trainables.causal_lm.model.dropout import restore_dropout
+from trainables.causal_lm.model.pretrained import check_tokens, pretrained_model
 from trainables.causal_lm.parametrization import scale_initial_values
 from trainables.causal_lm.quantized import quantize_base, round_base
 from trainables.common.text_ends import declare_ends
@@ -34,7 +35,7 @@ from trainables.parallel.sharded_state import load_weights
 from trainables.runtime.leftovers import KEPT
 from trainables.training.checkpoint import read_lineage, weights_digest
 from trainables.training.precision import compute_dtype
-from trainables.training.start_model import require_folder
+from trainables.training.start_model import loading
 
 INIT_SCALE = 0.5
 """Standard deviation of initial weights, times width^-1/2: GPT-2's 0.02 at width 625. Narrow models
@@ -46,16 +47,19 @@ KEPT_BYTES = 2**29
 
 def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
     """The model at step 0, float32: pretrained, or random from `init_seed` alone."""
+    model: nn.Module
     name, kind = config.model_name_or_path, config.model_class
     if name is not None and kind == CausalLMConfig.model_class:
         with quiet_transformers():  # draws numbers of the trial, as it always has
-            return pretrained_model(name)
+            model = pretrained_model(name)
+        check_tokens(model, dataset, name)
+        return model
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.init_seed)
         if name is not None:
             return pretrained_model(name, kind, config.model_settings(dataset.meta))
         auto: Any = getattr(transformers, kind)
-        model: nn.Module = auto.from_config(architecture(config, dataset.meta))
+        model = auto.from_config(architecture(config, dataset.meta))
     scale_initial_values(model, config)
     return model
 
@@ -241,8 +245,8 @@ def architecture(
     """
     if config.model_name_or_path is not None:
         name, settings = config.model_name_or_path, config.model_settings(meta)
-        require_folder(name)
-        return AutoConfig.from_pretrained(name, trust_remote_code=False, **settings)
+        with loading(name):
+            return AutoConfig.from_pretrained(name, trust_remote_code=False, **settings)
     heads = config.num_heads or saved_heads or config.heads
     kind: Any = LlamaConfig if config.experts is None else MixtralConfig
     settings = dict(
@@ -261,37 +265,3 @@ def architecture(
         **(config.experts.shape() if config.experts is not None else {}),
     )
     return kind(**settings | config.model_settings(meta))
-
-
-def pretrained_model(
-    name: str, kind: str = CausalLMConfig.model_class, settings: Mapping[str, Any] | None = None
-) -> nn.Module:
-    """The float32 model of a folder or hub id; its own code is not run.
-
-    Args:
-        name: folder or hub id.
-        kind: the class of `transformers` that loads it.
-        settings: in place of those of its configuration; a last layer that they change is new.
-
-    Raises:
-        UserError: the folder is gone, or its weights are of another model.
-    """
-    require_folder(name)
-    auto: Any = getattr(transformers, kind)
-    model, found = auto.from_pretrained(
-        name,
-        dtype=torch.float32,
-        trust_remote_code=False,
-        weights_only=True,  # a pickle may hold tensors only
-        output_loading_info=True,
-        ignore_mismatched_sizes=bool(settings),
-        **(settings or {}),
-    )
-    lost = sorted(found["missing_keys"])
-    if settings:  # the last layers may be new
-        base = f"{model.base_model_prefix}."
-        lost = [n for n in lost if n.startswith(base) and ".pooler." not in n]
-    if lost and kind != CausalLMConfig.model_class:
-        raise UserError(f"{name}: has no weights of a {type(model).__name__}, such as {lost[0]}")
-    loaded: nn.Module = model
-    return loaded
