@@ -127,7 +127,7 @@ def read_file(
         raise UserError(f"{path}: rows are read from {known} (but the last two also with {packed})")
     try:
         yield from READERS[ending](path, columns)
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as e:
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError) as e:
         yield BadRow(f"{path}: cannot be read further ({first_line(e)})")
 
 
@@ -196,13 +196,22 @@ def _json(path: Path, columns: TableColumns) -> Iterator[PlacedRow | BadRow]:
 def _csv(path: Path, _: TableColumns) -> Iterator[PlacedRow | BadRow]:
     with _open(path) as file:
         lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
-        rows = csv.DictReader(lines, delimiter="\t" if ".tsv" in path.suffixes else ",")
-        for row in rows:
-            place = f"{path}:{rows.line_num}"
-            if None in row or None in row.values():
-                yield BadRow(f"{place}: another number of cells than the first line")
-            else:
-                yield place, row
+        csv.field_size_limit(2**31 - 1)  # a cell may be a book
+        rows = csv.DictReader(
+            lines, delimiter="\t" if ".tsv" in path.suffixes else ",", strict=True
+        )
+        try:
+            names = list(rows.fieldnames or ())
+            if twice := next((name for name in names if names.count(name) > 1), None):
+                raise UserError(f"{path}: several columns have the name '{twice}'")
+            for row in rows:
+                place = f"{path}:{rows.line_num}"
+                if None in row or None in row.values():
+                    yield BadRow(f"{place}: another number of cells than the first line")
+                else:
+                    yield place, row
+        except csv.Error as e:
+            yield BadRow(f"{path}:{rows.line_num + 1}: cannot be read further ({e})")
 
 
 def _table(path: Path, columns: TableColumns) -> Iterator[PlacedRow | BadRow]:

@@ -85,6 +85,8 @@ def test_every_format_has_the_same_rows(name: str, tmp_path: Path) -> None:
 BAD = {
     "a.jsonl": (b'{"question": "q"}\n{\n["x"]\n{"a": "\xff\xfe"}', ["a.jsonl:2", ":3", ":4"]),
     "a.csv": (b"question,answer\nq,a\nq\n", ["a.csv:3"]),
+    "open.csv": (b'question,answer\nq,a\nq,"a\nq,a\n', ["open.csv:3"]),
+    "quotes.csv": (b'question,answer\nq,a\nq,"a "b" c"\nq,a\n', ["quotes.csv:3"]),
     "a.jsonl.gz": (gzip.compress(LINES)[:-12], ["further"]),
     "a.jsonl.zst": (zstd(LINES)[:-12], ["further"]),
     "b.jsonl.zst": (b"no", ["further"]),
@@ -101,6 +103,15 @@ def test_what_cannot_be_read_is_named(name: str, tmp_path: Path) -> None:
     assert len(problems) == len(places)
     for problem, place in zip(problems, places, strict=True):
         assert place in problem
+
+
+def test_long_cells_are_read_and_doubled_columns_refused(tmp_path: Path) -> None:
+    file = tmp_path / "a.csv"
+    file.write_text(f"question,answer\nq,{'a' * 200_000}\n")
+    assert [len(row["answer"]) for row in read(file)] == [200_000]
+    file.write_text("question,answer,answer\nq,a,b\n")
+    with pytest.raises(UserError, match="several columns have the name 'answer'"):
+        read(file)
 
 
 def test_only_a_damaged_row_group_is_lost(tmp_path: Path) -> None:

@@ -61,7 +61,7 @@ from trainables.data.tokenizer import END, Encoder, TokenSettings, describe, ope
 
 SHAPES = 4
 """Lengths to which compiled batches of separate conversations are cut: each is compiled."""
-VERSION = 3
+VERSION = 4
 """Version of the packing; raise it with any change of code that changes the arrays."""
 log = logging.getLogger(__name__)
 
@@ -294,5 +294,7 @@ class _RowBuild:
                     yield row
                 elif isinstance(rendered := self.chat.render(row.messages, row.tools), str):
                     yield BadRow(f"{row.place}: {rendered}")
+                elif not rendered.answers:
+                    yield BadRow(f"{row.place}: all its answers have weight 0", "skip")
                 else:
                     yield (replace(row, unit=unit) if unit else row), rendered

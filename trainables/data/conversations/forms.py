@@ -27,7 +27,7 @@ _OTHERS = {
 """Columns of other forms."""
 _SAMPLED = 20
 Sample = Mapping[str, Any]
-"""Names of columns, with the first value of each that is not null."""
+"""Names of columns, with the first value of each that is not empty."""
 
 
 def sample_of(files: Sequence[Path]) -> Sample:
@@ -37,7 +37,7 @@ def sample_of(files: Sequence[Path]) -> Sample:
     rows = (row for file in files[:1] for row in read_file(file, columns))
     for row in itertools.islice(rows, _SAMPLED):
         if not isinstance(row, BadRow):
-            found |= {name: value for name, value in row[1].items() if found.get(name) is None}
+            found |= {name: value for name, value in row[1].items() if not found.get(name)}
     return found
 
 

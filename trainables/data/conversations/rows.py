@@ -38,7 +38,8 @@ class Columns:
         question: of the prompts, texts or lists of messages; "": answers begin with theirs.
         answer: of the same kinds; messages may begin with the prompt.
         messages: of conversations, in place of both.
-        unit: of what must stay in one split; None: what is before the first answer.
+        unit: of what must stay in one split; None: what is before the first answer to
+            a user.
         label: of whether the answer is desirable.
     """
 
@@ -133,8 +134,9 @@ def _conversation(place: str, row: Mapping[str, Any], columns: Columns) -> Row:
     if columns.unit:
         unit = str(row[columns.unit])
     else:
-        question = itertools.takewhile(lambda m: m["role"] != "assistant", messages)
-        unit = json.dumps([m["content"] for m in question])
+        asked = next((i for i, m in enumerate(messages) if m["role"] == "user"), len(messages))
+        rest = itertools.takewhile(lambda m: m["role"] != "assistant", messages[asked:])
+        unit = json.dumps([m["content"] for m in (*messages[:asked], *rest)])
     left_out = len(found) - count
     return Conversation(place, tuple(messages), unit, tools, unread, label, left_out)
 
@@ -221,7 +223,10 @@ def _text(content: Any, name: str) -> str | None:
         kinds = {str(part.get("type")) for part in content} - {"text"}
         if kinds:
             raise _BadValueError(f"'{name}' has parts of type {', '.join(sorted(kinds))}, not text")
-        return "".join(str(part["text"]) for part in content)
+        texts = [part.get("text") for part in content]
+        if not all(isinstance(text, str) for text in texts):
+            raise _BadValueError(f"'{name}' has a part without text")
+        return "".join(map(str, texts))
     raise _BadValueError(f"'{name}' must be text, got {type(content).__name__}")
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -39,6 +40,7 @@ VERSION = 2
 SHARE = 0.1
 """Fraction of the images in the selection split, and in the test split."""
 AT_ONCE = 512
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -103,12 +105,14 @@ class _ImageBuild:
     def run(self, folder: Path) -> None:
         """Write the arrays and `meta.json`."""
         content, bad = hashlib.sha256(), BadRows(self.data.on_bad_data)
+        digests: tuple[set[str], set[str]] = set(), set()  # held out, and trained on
         sums: Any = 0.0  # of each channel's values and of their squares
         with ExitStack() as stack:
             out = {s: stack.enter_context(open(folder / f"{s}.pixels", "wb")) for s in Split}
             for raw, pixels in bad.leave_out(self._decoded()):
                 digest = hashlib.sha256(pixels.tobytes()).hexdigest()
                 split = split_by_digest(digest, SHARE, raw.splits)
+                digests[split is Split.TRAIN].add(digest)
                 out[split].write(pixels.tobytes())
                 self.labels[split].append(raw.label)
                 content.update(f"{digest} {raw.label} {split}\n".encode())
@@ -116,6 +120,8 @@ class _ImageBuild:
                     values = pixels.reshape(len(pixels), -1) / 255.0
                     sums = sums + np.stack([values.sum(1), (values**2).sum(1)])
         bad.log()
+        if both := len(set.intersection(*digests)):
+            log.warning("data: %d different images are in the train split and in another", both)
         classes = self._write_labels(folder)
         count = len(self.labels[Split.TRAIN]) * self.shape[1] * self.shape[2]
         mean, squares = sums / count
@@ -167,6 +173,9 @@ class _ImageBuild:
             counts = {split.value: len(found) for split, found in self.labels.items()}
             raise UserError(f"data: a split has no image ({counts}); give more images")
         every = sorted({label for found in self.labels.values() for label in found}, key=_order)
+        if lacking := {*every} - {*self.labels[Split.TRAIN]}:
+            problem = f"class '{min(lacking, key=_order)}' has no image in the train split"
+            raise UserError(f"data: {problem}; give more images of it, or remove it")
         number = {label: at for at, label in enumerate(every)}
         for split, found in self.labels.items():
             np.save(folder / f"{split}.npy", np.array([number[v] for v in found], np.int64))

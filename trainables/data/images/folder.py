@@ -74,8 +74,13 @@ def _classes(folder: os.PathLike[str], splits: frozenset[Split]) -> Iterator[Raw
 
 
 def _images(folder: os.DirEntry[str], splits: frozenset[Split]) -> Iterator[RawImage | BadRow]:
-    for entry in _visible(folder):
-        if entry.is_dir():
+    entries = _visible(folder)
+    if not entries:
+        yield BadRow(f"{folder.path}: has no image, so it is no class")
+    for entry in entries:
+        if entry.is_symlink() and not Path(entry.path).exists():
+            yield BadRow(f"{entry.path}: is a link to nothing")
+        elif entry.is_dir():
             problem = f"is a folder in class '{folder.name}', which contains images only"
             yield BadRow(f"{entry.path}: {problem}")
         elif _is_image(entry):

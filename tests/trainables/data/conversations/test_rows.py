@@ -50,6 +50,11 @@ BAD_LINES: list[tuple[Any, dict[str, str], str]] = [
         {"messages": "m"},
         "rows.jsonl:1: 'm' has no message of the assistant",
     ),
+    (
+        {"m": [{"role": "user", "content": [{"type": "text", "text": None}]}]},
+        {"messages": "m"},
+        "rows.jsonl:1: 'm[0].content' has a part without text",
+    ),
 ]
 
 
@@ -94,6 +99,22 @@ def test_the_plan_counts_the_tokens_of_a_model_in_a_folder(tmp_path: Path) -> No
         r"rows\.jsonl:2: at least \d+ tokens, and .* 16 leaves room for 17 .*; rep", found
     )
     assert problems(on_bad_data="skip") == []
+
+
+def test_answers_without_weight_are_left_out_and_greetings_are_no_questions(tmp_path: Path) -> None:
+    answer = {"role": "assistant", "content": "Hello."}
+    file = tmp_path / "rows.jsonl"
+    talks = [[answer, {"role": "user", "content": f"q{i}"}, answer] for i in range(60)]
+    unlearned = [{"role": "user", "content": "q"}, {**answer, "weight": 0}]
+    lines = [json.dumps({"messages": talk}) for talk in [[], *talks, unlearned]]
+    file.write_text("\n".join(lines))
+    built = prepare(config(file, on_bad_data="skip"), tmp_path / "cache")
+    assert [problem.split(": ")[0] for problem in built.meta["skipped"]] == [
+        f"{file}:1",
+        f"{file}:62",
+    ]
+    assert len(built.questions(Split.TEST)) > 1
+    assert all(built.counted(split).any(axis=1).all() for split in Split)
 
 
 def test_equal_units_stay_in_one_split(tmp_path: Path) -> None:

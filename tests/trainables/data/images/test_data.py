@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -161,6 +162,10 @@ def _empty(data: dict[str, Any]) -> None:
         file.unlink()
 
 
+def _link(data: dict[str, Any]) -> None:
+    Path(data["path"], "train", "class0", "x.png").symlink_to("gone.png")
+
+
 FOUND_BY_PLAN = {
     "cut row": (write_cifar, _cut, r"data_batch_1.bin: row 40 is cut off: .* 3073 bytes, not 3072"),
     "wrong label": (write_cifar, _label, r"data_batch_1.bin: row 8: label 11, but classes are 0"),
@@ -169,7 +174,8 @@ FOUND_BY_PLAN = {
         _text_for_images,
         r"column 'image' must be bytes.* got string",
     ),
-    "no images": (write_folder, _empty, r"images of at least two classes are needed, as"),
+    "no images": (write_folder, _empty, r"class0: has no image, so it is no class"),
+    "link": (write_folder, _link, r"x.png: is a link to nothing"),
 }
 
 
@@ -188,6 +194,22 @@ def test_what_names_sizes_and_columns_show_is_found_before_a_worker_starts(
         made(data, tmp_path / "cache")
     assert problem in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_classes_without_an_image_to_learn_from_are_refused(tmp_path: Path) -> None:
+    data = write_folder(tmp_path / "data")
+    (tmp_path / "data/test/class1").rename(tmp_path / "data/test/Class1")
+    with pytest.raises(UserError, match="class 'Class1' has no image in the train split"):
+        made(data, tmp_path / "cache")
+
+
+def test_images_that_are_trained_on_and_held_out_are_counted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    data = write_folder(tmp_path / "data")
+    shutil.copytree(tmp_path / "data/test/class1", tmp_path / "data/train/class3")
+    made(data, tmp_path / "cache")
+    assert "different images are in the train split and in another" in caplog.text
 
 
 def test_unreadable_image_is_named_or_skipped(tmp_path: Path) -> None:
