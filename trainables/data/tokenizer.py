@@ -43,10 +43,14 @@ class TokenSettings(Protocol):
 
 @dataclass(frozen=True)
 class Encoder:
-    """Text to token ids; each document ends with the token `end`, so that they can be packed."""
+    """Text to token ids; each document ends with the token `end`, so that they can be packed.
+
+    It begins with the token `begin`, if the tokenizer writes one: models know no text without it.
+    """
 
     tokenizer: Tokenizer
     end: int
+    begin: int | None = None
 
     @property
     def size(self) -> int:
@@ -61,19 +65,19 @@ class Encoder:
     def encode(
         self, texts: Iterable[str], *, measured: bool = False
     ) -> Iterator[tuple[list[int], Rows]]:
-        """Token ids of each text, including its end token; and their sizes, int64, if measured.
+        """Token ids of each text, with those around it; and their sizes, int64, if measured.
 
         The sizes of a text's tokens, the bytes of text that each stands for, add up to its UTF-8
         bytes, for any tokenizer: what it drops (spaces, for example) counts for the next token, and
         the rest for the end token.
         """
         encode = self.tokenizer.encode_batch if measured else self.tokenizer.encode_batch_fast
-        left = iter(texts)
+        left, first = iter(texts), [] if self.begin is None else [self.begin]
         while batch := list(itertools.islice(left, ENCODE_AT_ONCE)):
             found = encode(batch, add_special_tokens=False)
             for text, tokens in zip(batch, found, strict=True):
-                sizes = _sizes(text, [e for _, e in tokens.offsets]) if measured else _NO_SIZES
-                yield [*tokens.ids, self.end], sizes
+                ends = [0] * len(first) + [e for _, e in tokens.offsets]
+                yield [*first, *tokens.ids, self.end], _sizes(text, ends) if measured else _NO_SIZES
 
 
 def _sizes(text: str, ends: list[int]) -> Rows:
@@ -150,6 +154,7 @@ def describe(encoder: Encoder | None, vocab_size: int) -> str:
     if encoder is None:
         return f"bpe {vocab_size} by tokenizers {tokenizers.__version__}"
     text = f"{encoder.tokenizer.to_str()} ends with {encoder.end}"
+    text += "" if encoder.begin is None else f" after {encoder.begin}"
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -178,4 +183,6 @@ def encoder_of(tokenizer: Any, name: str) -> Encoder:
         raise UserError(f"{name}: its tokenizer has no token that ends a text")
     backend.no_truncation()
     backend.no_padding()
-    return Encoder(backend, int(end))
+    begin = tokenizer.bos_token_id
+    begins = begin != end and backend.encode("").ids[:1] == [begin]
+    return Encoder(backend, int(end), begin if begins else None)

@@ -19,7 +19,7 @@ from trainables.data.conversations.answer_spans import answer_spans
 from trainables.data.conversations.check import long_row
 from trainables.data.conversations.rows import Conversation, Message
 from trainables.data.conversations.template import ChatTokenizer, Span, Template, TemplateError
-from trainables.data.tokenizer import ENCODE_AT_ONCE, END, Encoder, load_pretrained
+from trainables.data.tokenizer import ENCODE_AT_ONCE, END, Encoder, encoder_of, load_pretrained
 
 TEMPLATE = (
     "{% for message in messages %}"
@@ -105,7 +105,8 @@ def open_chat(model: str | None) -> Chat:
         tokenizer = fast(tokenizer_object=Tokenizer(models.BPE()), eos_token=END)
     else:
         tokenizer = load_pretrained(model)
-    tokenizer.chat_template = tokenizer.chat_template or TEMPLATE
+    begins = model is not None and encoder_of(tokenizer, model).begin is not None
+    tokenizer.chat_template = tokenizer.chat_template or "{{ bos_token }}" * begins + TEMPLATE
     return Chat(tokenizer)
 
 

@@ -10,15 +10,17 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+from transformers import PreTrainedTokenizerFast
 
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.data import shared_folder
+from trainables.data.conversations.chat import open_chat
 from trainables.data.splits import HELD_OUT
 from trainables.data.text.dataset import Dataset, prepare
-from trainables.data.tokenizer import END, Encoder, train_bpe
+from trainables.data.tokenizer import END, Encoder, encoder_of, train_bpe
 
 TEXTS = [f"Line {i} of the story says {i * i} and {'ab' * (i % 7)}.\n" * 3 for i in range(60)]
 
@@ -94,6 +96,27 @@ def test_sizes_of_tokens_add_up_to_the_bytes_of_a_text(kind: str) -> None:
     assert len(sizes) == len(ids)
     assert sizes.min() >= 0
     assert sizes.sum() == len(text.encode())
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_texts_begin_as_their_pretrained_tokenizer_begins_them(
+    begins: bool, tmp_path: Path
+) -> None:
+    backend = Tokenizer(models.WordLevel({"<s>": 0, "</s>": 1, "a": 2, "b": 3}, unk_token="b"))
+    backend.pre_tokenizer = pre_tokenizers.Whitespace()
+    if begins:
+        single = {"single": "<s> $A", "special_tokens": [("<s>", 0)]}
+        backend.post_processor = processors.TemplateProcessing(**single)
+    fast = PreTrainedTokenizerFast(tokenizer_object=backend, bos_token="<s>", eos_token="</s>")
+    encoder = encoder_of(fast, "fast")
+    texts = ["a b a", "b"]
+    found = [*encoder.encode(texts, measured=True)]
+    assert [ids for ids, _ in found] == [[*ids, 1] for ids in fast(texts)["input_ids"]]
+    assert [int(sizes.sum()) for _, sizes in found] == [5, 1]
+    fast.save_pretrained(tmp_path)
+    rendered = open_chat(str(tmp_path)).render([{"role": "assistant", "content": "a"}])
+    assert not isinstance(rendered, str)
+    assert rendered.text.startswith("<s>") is begins
 
 
 def test_prepare_reads_text_jsonl_and_parquet(tmp_path: Path) -> None:
