@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import inspect
 import math
 import operator
 import os
@@ -201,11 +202,12 @@ def _each(
         return [REWARDS[name](sample, config) for sample in samples]
     if model is not None:
         return model.scores([_conversation(sample) for sample in samples])
-    judge = loader.load(name)
-    texts = (
-        {key: getattr(s, key) for key in ("question", "answer", "completion")} for s in samples
-    )
-    return [_checked(name, judge(**each)) for each in texts]
+    judge, keys = loader.load(name), ("question", "answer", "completion")
+    try:
+        inspect.signature(judge).bind(**dict.fromkeys(keys))
+    except TypeError as e:
+        raise UserError(f"reward {name}: is called with {', '.join(keys)} of each one: {e}") from e
+    return [_checked(name, judge(**{key: getattr(s, key) for key in keys})) for s in samples]
 
 
 def _conversation(sample: Completion) -> Conversation:
