@@ -39,7 +39,7 @@ from trainables.data.splits import assign_splits
 from trainables.data.text.config import key_settings
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import describe, load_pretrained, open_encoder, train_bpe, wrap_bpe
-from trainables.training.start_model import require_folder
+from trainables.training.start_model import loading
 
 if TYPE_CHECKING:
     from trainables.classifier.config import ClassifierConfig
@@ -117,8 +117,8 @@ def _labels_of_model(config: ClassifierConfig) -> list[str] | None:
     """Labels that a pretrained model knows, in its order; None if they have no names."""
     if config.model_name_or_path is None:
         return None
-    require_folder(config.model_name_or_path)
-    told = AutoConfig.from_pretrained(config.model_name_or_path, trust_remote_code=False)
+    with loading(config.model_name_or_path):
+        told = AutoConfig.from_pretrained(config.model_name_or_path, trust_remote_code=False)
     known: dict[int, str] = told.id2label
     labels = [known[number] for number in sorted(known)]
     return None if all(label.startswith("LABEL_") for label in labels) else labels

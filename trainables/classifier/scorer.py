@@ -14,7 +14,6 @@ from torch import nn
 from results.export.quiet import quiet_transformers
 from search_spaces.errors import UserError
 from trainables.causal_lm.evaluation import EVAL_BATCH
-from trainables.causal_lm.model.pretrained import pretrained_model
 from trainables.classifier.config import ClassifierConfig
 from trainables.data.bad_rows import BadRow
 from trainables.data.conversations.chat import Chat, encode
@@ -22,6 +21,7 @@ from trainables.data.conversations.rows import Conversation
 from trainables.data.tokenizer import encoder_of, load_pretrained, pad_token
 from trainables.parallel.fsdp import device_of
 from trainables.training.precision import DtypeName, autocast
+from trainables.training.pretrained import pretrained_model
 
 
 def padded(

@@ -201,9 +201,8 @@ def _csv(path: Path, _: TableColumns) -> Iterator[PlacedRow | BadRow]:
             lines, delimiter="\t" if ".tsv" in path.suffixes else ",", strict=True
         )
         try:
-            names = list(rows.fieldnames or ())
-            if twice := next((name for name in names if names.count(name) > 1), None):
-                raise UserError(f"{path}: several columns have the name '{twice}'")
+            if len(names := list(rows.fieldnames or ())) > len({*names}):
+                raise UserError(f"{path}: several columns have one name: {', '.join(names)}")
             for row in rows:
                 place = f"{path}:{rows.line_num}"
                 if None in row or None in row.values():

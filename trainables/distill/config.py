@@ -13,9 +13,8 @@ from trainables.causal_lm.layouts.memory import layout_memory
 from trainables.causal_lm.other_model import config_of_other
 from trainables.causal_lm.trainable import CausalLM
 from trainables.config import Problem, path_in
-from trainables.distill.files import teacher_problems
 from trainables.parallel.footprint import RankMemory
-from trainables.training.start_model import tokens_of
+from trainables.training.start_model import teacher_problems, tokens_of
 from trainables.training.trainable import TaskTrainable
 
 _OF_STUDENT = ("data", "sequence_length", "packing")

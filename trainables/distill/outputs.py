@@ -28,13 +28,13 @@ from trainables.causal_lm.model.objective import (
     text_inputs,
     to_device,
 )
-from trainables.causal_lm.model.pretrained import pretrained_model
 from trainables.client import Rows
 from trainables.common.data_sampler import shares
 from trainables.data.shared_folder import content_digest, publish_settings
 from trainables.data.text.dataset import Dataset
 from trainables.distill.config import DistillConfig
 from trainables.training.precision import compute_dtype
+from trainables.training.pretrained import pretrained_model
 from trainables.worker import Worker
 
 log = logging.getLogger(__name__)

@@ -22,8 +22,8 @@ from trainables.causal_lm.trained_model import trained_once
 from trainables.client import Rows
 from trainables.data.tokenizer import pretrained_encoder
 from trainables.distill.config import DistillConfig
-from trainables.distill.files import tokens_problem
 from trainables.distill.outputs import Outputs, compute_outputs
+from trainables.training.start_model import tokens_problem
 from trainables.training.task import Inputs
 from trainables.worker import Worker
 

@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Literal
 from pydantic import Field, model_validator
 
 from search_spaces.errors import UserError
-from trainables.classifier.files import resolve_reward_model, reward_model_problem
 from trainables.config import Problem, path_in
 from trainables.data.conversations.config import GENERATED_HELP, AnswersConfig
 from trainables.data.conversations.forms import ANSWERS, AUTO
 from trainables.data.text.config import Sets
 from trainables.grpo.rewards import RewardConfig, problem_of
 from trainables.sft.config import TunedConfig
+from trainables.training.start_model import resolve_reward_model, reward_model_problem
 from trainables.user_code import loader
 
 

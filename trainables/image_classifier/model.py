@@ -14,19 +14,18 @@ from torch.nn import functional as F
 from transformers import AutoConfig, AutoModelForImageClassification
 from transformers.utils.hub import cached_file
 
-from results.checkpoints.shards import is_sharded
 from results.export.quiet import quiet_transformers
-from search_spaces.errors import UserError
 from trainables.data.images.dataset import Images
 from trainables.image_classifier.config import ImageClassifierConfig
 from trainables.image_classifier.modeling_resnet import SmallResNet, SmallResNetConfig
 from trainables.parallel.pipeline import Pipeline
-from trainables.parallel.sharded_state import load_weights
 from trainables.training.precision import autocast
-from trainables.training.start_model import require_folder
+from trainables.training.pretrained import pretrained_model, saved_model
+from trainables.training.start_model import loading
 
 WEIGHTS = "model.safetensors"
 PROCESSOR = "preprocessor_config.json"
+_KIND = "AutoModelForImageClassification"
 
 AutoConfig.register(SmallResNetConfig.model_type, SmallResNetConfig, exist_ok=True)
 AutoModelForImageClassification.register(SmallResNetConfig, SmallResNet, exist_ok=True)
@@ -116,21 +115,13 @@ def new_classifier(config: ImageClassifierConfig, images: Images) -> ImageNetwor
 
     A pretrained model for other classes gets a new last layer.
     """
-    auto: Any = AutoModelForImageClassification
     architecture = _architecture(config, images)
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.init_seed)
         if config.pretrained is None:
-            model = auto.from_config(architecture)
+            model = AutoModelForImageClassification.from_config(architecture)
         else:
-            model = auto.from_pretrained(
-                config.pretrained,
-                config=architecture,
-                ignore_mismatched_sizes=True,
-                dtype=torch.float32,
-                trust_remote_code=False,
-                weights_only=True,  # a pickle may hold tensors only
-            )
+            model = pretrained_model(config.pretrained, _KIND, config=architecture)
     return ImageNetwork(model, *_moments(config, images), images.meta["shape"])
 
 
@@ -140,25 +131,8 @@ def load_classifier(config: ImageClassifierConfig, images: Images, weights: Path
     Raises:
         UserError: the weights are of another model.
     """
-    auto: Any = AutoModelForImageClassification
-    if is_sharded(weights):
-        with torch.random.fork_rng(devices=[]):  # of initial weights, which are replaced
-            empty = auto.from_config(_architecture(config, images))
-        load_weights(empty, weights)
-        return ImageNetwork(empty, *_moments(config, images), images.meta["shape"])
     with quiet_transformers():
-        model, found = auto.from_pretrained(
-            weights,
-            config=_architecture(config, images),
-            dtype=torch.float32,
-            local_files_only=True,
-            output_loading_info=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-        )
-    names = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
-    if wrong := {name: found[name] for name in names if found.get(name)}:
-        raise UserError(f"{weights}: its weights are of another model ({wrong})")
+        model = saved_model(weights, _KIND, _architecture(config, images))
     return ImageNetwork(model, *_moments(config, images), images.meta["shape"])
 
 
@@ -173,8 +147,8 @@ def _architecture(config: ImageClassifierConfig, images: Images) -> Any:
         rest = {k: v for k, v in config.architecture.items() if k != "model_type"}
         given = {"num_channels": channels, "image_size": size, **rest, **labels}
         return AutoConfig.for_model(config.architecture["model_type"], **given)
-    require_folder(config.model)
-    found = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
+    with loading(config.model):
+        found = AutoConfig.from_pretrained(config.model, trust_remote_code=False)
     found.id2label, found.label2id = labels["id2label"], labels["label2id"]
     return found
 

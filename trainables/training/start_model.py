@@ -1,4 +1,4 @@
-"""The files of a model that a trial begins with; no torch."""
+"""The files of models that a trial begins with, learns from or is judged by; no torch."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from results.trial_paths import ADAPTER_CONFIG
+from results.trial_paths import ADAPTER_CONFIG, TrialPaths
 from search_spaces.errors import UserError
-from trainables.data.bad_rows import first_line
+from trainables.config import path_in
 
 Tokens = Mapping[str, int]
 """Numbers of tokens by their text."""
@@ -54,31 +54,23 @@ def positions_of(model: str | None) -> int | None:
 
 @contextmanager
 def loading(name: str) -> Iterator[None]:
-    """Load what `transformers` has of a hub id or folder in it.
+    """Load something of `transformers` by a hub id or from a folder in it.
 
     Raises:
-        UserError: of `require_folder`, or the folder holds something else.
-    """
-    require_folder(name)
-    try:
-        yield
-    except Exception as e:  # of many libraries
-        if isinstance(e, UserError | MemoryError) or not Path(name).expanduser().is_dir():
-            raise
-        raise UserError(f"{name}: cannot be loaded ({first_line(e)})") from e
-
-
-def require_folder(name: str) -> None:
-    """Pass for a hub id, and for a folder of a model that is there.
-
-    Raises:
-        UserError: it is gone, with all that begins with it: a pipeline that was moved, for example.
+        UserError: the folder holds something else; or it is gone, as if a pipeline was moved.
     """
     if Path(name).is_absolute() and not Path(name).is_dir():
         raise UserError(
             f"{name}: the model to begin with is not there; if its pipeline or sweep was moved, "
             "move it back, or make a link at the old place: ln -s NEW OLD"
         )
+    try:
+        yield
+    except Exception as e:  # of many libraries
+        if isinstance(e, UserError | MemoryError) or not Path(name).expanduser().is_dir():
+            raise
+        why = str(e).strip().partition("\n")[0] or type(e).__name__
+        raise UserError(f"{name}: cannot be loaded ({why})") from e
 
 
 def tokens_of(folder: Path) -> Tokens:
@@ -100,3 +92,84 @@ def _tokens_of(file: str, _time: int) -> Tokens:
 
     found: Tokens = Tokenizer.from_file(file).get_vocab()
     return found
+
+
+def teacher_problems(folder: Path, sequence_length: int, student: Path | None) -> Iterator[str]:
+    """Why a folder cannot be the teacher of a student, if so.
+
+    Args:
+        folder: of the teacher.
+        sequence_length: tokens of a sequence.
+        student: folder of a pretrained student, if there is one on this machine.
+    """
+    if (missing := missing_of_model(folder)) is not None:
+        yield missing
+        return
+    try:
+        shape: dict[str, Any] = json.loads((folder / "config.json").read_text())
+        tokens = tokens_of(folder)
+    except ValueError as e:
+        yield f"{folder}: config.json or tokenizer.json cannot be read ({e})"
+        return
+    if len(tokens) > (size := int(shape.get("vocab_size", len(tokens)))):
+        yield f"{folder}: its tokenizer has {len(tokens)} tokens, and its model {size}"
+    positions = positions_of(str(folder))
+    if positions is not None and positions < sequence_length:
+        yield f"{folder}: the model has {positions} positions, and sequence_length is larger"
+    if student is not None and (student / "tokenizer.json").is_file():
+        try:
+            problem = tokens_problem(tokens, tokens_of(student))
+        except ValueError as e:
+            problem = f"the student's tokenizer.json cannot be read ({e})"
+        if problem:
+            yield f"{folder}: {problem}"
+
+
+def tokens_problem(teacher: Tokens, student: Tokens) -> str | None:
+    """Why two tokenizers do not give texts the same numbers, if so."""
+    if teacher == student:
+        return None
+    if len(teacher) != len(student):
+        return (
+            f"its tokenizer has {len(teacher)} tokens, that of model_name_or_path {len(student)};"
+            " a student needs the tokenizer of its teacher"
+        )
+    token = min(t for t in teacher if teacher[t] != student.get(t))
+    there = "no token" if token not in student else f"token {student[token]}"
+    return (
+        f"its tokenizer is not that of model_name_or_path: {token!r} is token {teacher[token]}"
+        f" here and {there} there; a student needs the tokenizer of its teacher"
+    )
+
+
+def resolve_reward_model(given: Any, folder: Path) -> Any:
+    """A reward with its model's absolute path, if it has one; of a trial its newest checkpoint.
+
+    Args:
+        given: value of a key of `rewards`.
+        folder: of the sweep file.
+    """
+    path = given.get("path") if isinstance(given, dict) else given
+    if not isinstance(path, str) or (found := path_in(folder, path)) is None:
+        return given
+    whole = str(TrialPaths(Path(found)).newest_checkpoint() or found)
+    return {**given, "path": whole} if isinstance(given, dict) else whole
+
+
+def reward_model_problem(path: str) -> str | None:
+    """Why the model in a folder cannot give rewards, if so; None for a hub id."""
+    folder = Path(path).expanduser()
+    if not path.startswith(("/", ".", "~")) and path.count("/") < 2 and not folder.is_dir():
+        return None
+    if (missing := missing_of_model(folder)) is not None:
+        return missing
+    try:
+        outputs = len(json.loads((folder / "config.json").read_text()).get("id2label", "ab"))
+    except ValueError as e:
+        return f"{folder}: config.json cannot be read ({e})"
+    if outputs == 1:
+        return None
+    return (
+        f"{folder}: a reward model has one output (num_labels: 1), this model {outputs};"
+        " trainable: classifier with task: reward trains one"
+    )

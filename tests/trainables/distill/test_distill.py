@@ -23,8 +23,8 @@ from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.base import Split
 from trainables.distill.config import Distill, DistillConfig
-from trainables.distill.files import tokens_problem
 from trainables.distill.task import DistillTask, distillation_loss
+from trainables.training.start_model import tokens_problem
 
 TINY = EXAMPLES["distill"].config
 WIDTH = TINY["hidden_size"]

@@ -13,9 +13,9 @@ import transformers
 from torch import nn
 from transformers import AutoConfig, GenerationConfig, LlamaConfig, MixtralConfig
 
-from results.checkpoints.shards import is_sharded
 from results.export.quiet import quiet_transformers
 from search_spaces.errors import UserError
+from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.lora import (
     LoRAConfig,
@@ -25,16 +25,15 @@ from trainables.causal_lm.lora import (
     saved_lora,
 )
 from trainables.causal_lm.model.dropout import restore_dropout
-from trainables.causal_lm.model.pretrained import check_tokens, pretrained_model
 from trainables.causal_lm.parametrization import scale_initial_values
 from trainables.causal_lm.quantized import quantize_base, round_base
 from trainables.common.text_ends import declare_ends
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import load_pretrained, pad_token, wrap_bpe
-from trainables.parallel.sharded_state import load_weights
 from trainables.runtime.leftovers import KEPT
 from trainables.training.checkpoint import read_lineage, weights_digest
 from trainables.training.precision import compute_dtype
+from trainables.training.pretrained import pretrained_model, saved_model
 from trainables.training.start_model import loading
 
 INIT_SCALE = 0.5
@@ -52,12 +51,12 @@ def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
     if name is not None and kind == CausalLMConfig.model_class:
         with quiet_transformers():  # draws numbers of the trial, as it always has
             model = pretrained_model(name)
-        check_tokens(model, dataset, name)
+        _check_tokens(model, dataset, name)
         return model
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.init_seed)
         if name is not None:
-            return pretrained_model(name, kind, config.model_settings(dataset.meta))
+            return pretrained_model(name, kind, **config.model_settings(dataset.meta))
         auto: Any = getattr(transformers, kind)
         model = auto.from_config(architecture(config, dataset.meta))
     scale_initial_values(model, config)
@@ -115,26 +114,12 @@ def load_model(
         return base
     with quiet_transformers():
         shape = architecture(config, dataset.meta, _saved_heads(weights))
-        if is_sharded(weights):
-            return _from_shards(config.model_class, shape, weights)
         alone = not (weights / "generation_config.json").exists()
         generation = GenerationConfig.from_model_config(shape) if alone else None
-        auto: Any = getattr(transformers, config.model_class)
-        model, found = auto.from_pretrained(
-            weights,
-            config=shape,
-            generation_config=generation,
-            dtype=torch.float32,
-            local_files_only=True,
-            output_loading_info=True,
-            trust_remote_code=False,
-            use_safetensors=True,
+        model: nn.Module = saved_model(
+            weights, config.model_class, shape, generation_config=generation
         )
-    wrong = {k: v for k, v in found.items() if v and k in _MUST_BE_EMPTY}
-    if wrong:
-        raise UserError(f"{weights}: its weights are of another model ({wrong})")
-    loaded: nn.Module = model
-    return loaded
+    return model
 
 
 def as_first(model: nn.Module, config: CausalLMConfig, *, rounded: bool = False) -> nn.Module:
@@ -148,17 +133,6 @@ def as_first(model: nn.Module, config: CausalLMConfig, *, rounded: bool = False)
         else:
             quantize_base(model, compute_dtype(config.dtype, torch.device("cuda")))
     return model
-
-
-def _from_shards(kind: str, architecture: Any, weights: Path) -> nn.Module:
-    auto: Any = getattr(transformers, kind)
-    with torch.random.fork_rng(devices=[]):  # of initial weights, which are replaced
-        model: nn.Module = auto.from_config(architecture, dtype=torch.float32)
-    load_weights(model, weights)
-    return model
-
-
-_MUST_BE_EMPTY = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
 
 
 def load_merged(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Module:
@@ -265,3 +239,12 @@ def architecture(
         **(config.experts.shape() if config.experts is not None else {}),
     )
     return kind(**settings | config.model_settings(meta))
+
+
+def _check_tokens(model: Any, dataset: Dataset, name: str) -> None:
+    """Pass if the data has no token that a model, which was not resized, does not know."""
+    known = model.get_input_embeddings().num_embeddings
+    if dataset.meta["vocab_size"] > known:
+        most = max(int(dataset.sequences(split).max()) for split in Split)
+        if most >= known:
+            raise UserError(f"{name}: knows {known} tokens, and its tokenizer gives number {most}")

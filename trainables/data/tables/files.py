@@ -14,7 +14,7 @@ import numpy.typing as npt
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.data.bad_rows import first_line
-from trainables.data.readers import is_text, matching_files, missing_column
+from trainables.data.readers import is_text, matching_files, missing_column, path_problem
 from trainables.data.splits import HELD_OUT
 from trainables.data.tables.config import TableConfig
 
@@ -38,9 +38,8 @@ def files_of(data: TableConfig) -> dict[Split, list[Path]]:
 
 def problems(data: TableConfig) -> Iterator[str]:
     """What the files lack, as far as their names and columns show it, a line each."""
-    for pattern in (*data.path, *data.selection_path, *data.test_path):
-        if not matching_files([pattern]):
-            yield f"no file matches {pattern} (from {Path.cwd()})"
+    patterns = (*data.path, *data.selection_path, *data.test_path)
+    yield from filter(None, map(path_problem, patterns))
     files = files_of(data)
     trained = {file.resolve() for file in files[Split.TRAIN]}
     for split in HELD_OUT:

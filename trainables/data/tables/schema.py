@@ -112,13 +112,8 @@ def check_text(name: str, column: pa.ChunkedArray) -> None:
 
     values = categories_of(column)
     others = [text for text in values if not is_number(text)]
-    if sum(is_number(_SIGNS.sub("", text)) for text in others) > len(values) / 2:
+    if others and sum(is_number(_SIGNS.sub("", text)) for text in values) > len(values) / 2:
         raise UserError(
-            f"column '{name}': {', '.join(others[:SHOWN])} are numbers with other signs than a"
-            " point; remove them, or name the column in data.categorical"
-        )
-    if others and len(others) < len(values) / 2:
-        raise UserError(
-            f"column '{name}': most values are numbers, but not {', '.join(others[:SHOWN])};"
-            f" name them in data.missing, or the column in data.categorical"
+            f"column '{name}': most values are numbers, but not {', '.join(others[:SHOWN])}; remove"
+            " their signs, name them in data.missing, or the column in data.categorical"
         )
