@@ -43,10 +43,7 @@ class TokenSettings(Protocol):
 
 @dataclass(frozen=True)
 class Encoder:
-    """Text to token ids; each document ends with the token `end`, so that they can be packed.
-
-    It begins with the token `begin`, if the tokenizer writes one: models know no text without it.
-    """
+    """Text to token ids; documents end with `end`, and begin with `begin` if a model expects it."""
 
     tokenizer: Tokenizer
     end: int

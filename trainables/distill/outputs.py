@@ -100,7 +100,8 @@ def compute_outputs(
 
 
 def _files(teacher: Path) -> list[Path]:
-    return [teacher / "config.json", *sorted(teacher.glob("*.safetensors"))]
+    weights = [*teacher.glob("*.safetensors"), *teacher.glob("pytorch_model*.bin")]
+    return [teacher / "config.json", *sorted(weights)]
 
 
 def _write(

@@ -29,26 +29,41 @@ def missing_of_model(folder: Path, *, model: bool = True, tokenizer: bool = True
     for patterns in (*_MODEL * model, *(_TOKENIZER,) * tokenizer):
         if not any(next(folder.glob(pattern), None) for pattern in patterns):
             return f"{folder}: has no {patterns[0]}, so it is no model of transformers; {EXPORT}"
+    if model and not description_of(folder):
+        return f"{folder}: config.json cannot be read"
+    return next(_lost(folder), None)
+
+
+def _lost(folder: Path) -> Iterator[str]:
+    """What a copy of weights has lost, a line each."""
     for file in folder.glob("*.safetensors"):
         if file.stat().st_size < 1024 and file.read_bytes().startswith(b"version https://git-lfs"):
-            return f"{file}: a pointer of Git LFS in place of the file; git lfs pull fetches it"
-    index, whole = (folder / f"model.safetensors{end}" for end in (".index.json", ""))
-    shards = json.loads(index.read_text())["weight_map"] if index.is_file() else {}
-    lacking = sorted({*shards.values()} - {file.name for file in folder.iterdir()})
-    if lacking and not whole.is_file():
-        return f"{folder}: has no {lacking[0]}, of which {index.name} tells"
-    return None
+            yield f"{file}: a pointer of Git LFS in place of the file; git lfs pull fetches it"
+    index = folder / "model.safetensors.index.json"
+    if index.is_file() and not (folder / "model.safetensors").is_file():
+        shards = {*json.loads(index.read_text())["weight_map"].values()}
+        for name in sorted(shards - {file.name for file in folder.iterdir()}):
+            yield f"{folder}: has no {name}, of which {index.name} tells"
 
 
-def positions_of(model: str | None) -> int | None:
-    """Largest number of tokens of a model in a folder, by its `config.json`."""
-    file = Path(model or "").expanduser() / "config.json"
-    if not model or not file.is_file():
-        return None
+def description_of(model: str | Path) -> dict[str, Any]:
+    """The `config.json` of a model's folder; empty if it cannot be read, or for one of a hub."""
+    file = Path(model).expanduser() / "config.json"
+    return _described(str(file), file.stat().st_mtime_ns) if file.is_file() else {}
+
+
+@lru_cache(maxsize=16)
+def _described(file: str, _time: int) -> dict[str, Any]:
     try:
-        told: dict[str, Any] = json.loads(file.read_text())
+        known: dict[str, Any] = json.loads(Path(file).read_text())
     except ValueError:
-        return None  # whoever loads it says why
+        return {}
+    return known
+
+
+def positions_of(model: str | Path | None) -> int | None:
+    """Largest number of tokens of a model in a folder, by its `config.json`."""
+    told = description_of(model) if model else {}
     return told.get("max_position_embeddings") or told.get("n_positions")
 
 
@@ -69,8 +84,7 @@ def loading(name: str) -> Iterator[None]:
     except Exception as e:  # of many libraries
         if isinstance(e, UserError | MemoryError) or not Path(name).expanduser().is_dir():
             raise
-        why = str(e).strip().partition("\n")[0] or type(e).__name__
-        raise UserError(f"{name}: cannot be loaded ({why})") from e
+        raise UserError(f"{name}: cannot be loaded ({' '.join(str(e).split())[:300]})") from e
 
 
 def tokens_of(folder: Path) -> Tokens:
@@ -105,40 +119,29 @@ def teacher_problems(folder: Path, sequence_length: int, student: Path | None) -
     if (missing := missing_of_model(folder)) is not None:
         yield missing
         return
+    own = student is not None and (student / "tokenizer.json").is_file()
     try:
-        shape: dict[str, Any] = json.loads((folder / "config.json").read_text())
-        tokens = tokens_of(folder)
+        tokens, others = tokens_of(folder), tokens_of(student) if student and own else None
     except ValueError as e:
-        yield f"{folder}: config.json or tokenizer.json cannot be read ({e})"
+        yield f"{folder}: a tokenizer.json, its own or the student's, cannot be read ({e})"
         return
-    if len(tokens) > (size := int(shape.get("vocab_size", len(tokens)))):
+    if len(tokens) > (size := description_of(folder).get("vocab_size", len(tokens))):
         yield f"{folder}: its tokenizer has {len(tokens)} tokens, and its model {size}"
-    positions = positions_of(str(folder))
-    if positions is not None and positions < sequence_length:
-        yield f"{folder}: the model has {positions} positions, and sequence_length is larger"
-    if student is not None and (student / "tokenizer.json").is_file():
-        try:
-            problem = tokens_problem(tokens, tokens_of(student))
-        except ValueError as e:
-            problem = f"the student's tokenizer.json cannot be read ({e})"
-        if problem:
-            yield f"{folder}: {problem}"
+    if (most := positions_of(folder)) is not None and most < sequence_length:
+        yield f"{folder}: the model has {most} positions, and sequence_length is larger"
+    if others is not None and (problem := tokens_problem(tokens, others)):
+        yield f"{folder}: {problem}"
 
 
 def tokens_problem(teacher: Tokens, student: Tokens) -> str | None:
     """Why two tokenizers do not give texts the same numbers, if so."""
     if teacher == student:
         return None
-    if len(teacher) != len(student):
-        return (
-            f"its tokenizer has {len(teacher)} tokens, that of model_name_or_path {len(student)};"
-            " a student needs the tokenizer of its teacher"
-        )
-    token = min(t for t in teacher if teacher[t] != student.get(t))
-    there = "no token" if token not in student else f"token {student[token]}"
+    token = min(t for t in {*teacher, *student} if teacher.get(t) != student.get(t))
+    both = (f"token {own[token]}" if token in own else "no token" for own in (teacher, student))
     return (
-        f"its tokenizer is not that of model_name_or_path: {token!r} is token {teacher[token]}"
-        f" here and {there} there; a student needs the tokenizer of its teacher"
+        f"its tokenizer is not that of model_name_or_path: {token!r} is {' here and '.join(both)}"
+        " there; a student needs the tokenizer of its teacher"
     )
 
 
@@ -163,10 +166,7 @@ def reward_model_problem(path: str) -> str | None:
         return None
     if (missing := missing_of_model(folder)) is not None:
         return missing
-    try:
-        outputs = len(json.loads((folder / "config.json").read_text()).get("id2label", "ab"))
-    except ValueError as e:
-        return f"{folder}: config.json cannot be read ({e})"
+    outputs = len(description_of(folder).get("id2label", "ab"))
     if outputs == 1:
         return None
     return (

@@ -20,10 +20,10 @@ from trainables.causal_lm.layouts.block_memory import (
     Step,
     block_memory,
 )
-from trainables.causal_lm.layouts.rules import PIPELINED, description_of
+from trainables.causal_lm.layouts.rules import PIPELINED
 from trainables.causal_lm.lora import LoRAConfig
 from trainables.parallel.footprint import RankMemory
-from trainables.training.start_model import tokens_of
+from trainables.training.start_model import description_of, tokens_of
 
 
 def layout_memory(

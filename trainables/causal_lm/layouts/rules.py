@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from functools import lru_cache
-from pathlib import Path
-from typing import Any
 
 from search_spaces.layout import Layout
 from trainables.causal_lm.experts import ExpertsConfig
 from trainables.training.pipeline_rules import pipeline_problem
+from trainables.training.start_model import description_of
 
 PIPELINED = ("llama", "mistral", "mixtral", "qwen2", "qwen3")
 """Types of models of `transformers` whose layers, and nothing else, are between the embedding and
@@ -126,15 +123,3 @@ def unknown_type(model: str | None) -> str | None:
     """The type of a model in a folder, if its layers cannot be given to several ranks."""
     kind = description_of(model).get("model_type") if model else None
     return None if kind is None or kind in PIPELINED else str(kind)
-
-
-def description_of(model: str) -> dict[str, Any]:
-    """The `config.json` of a model's folder; empty for a model of a hub."""
-    file = Path(model).expanduser() / "config.json"
-    return _described(str(file), file.stat().st_mtime_ns) if file.is_file() else {}
-
-
-@lru_cache(maxsize=16)
-def _described(file: str, _time: int) -> dict[str, Any]:
-    known: dict[str, Any] = json.loads(Path(file).read_text())
-    return known

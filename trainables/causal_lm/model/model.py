@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from copy import copy, deepcopy
 from pathlib import Path
@@ -34,7 +33,7 @@ from trainables.runtime.leftovers import KEPT
 from trainables.training.checkpoint import read_lineage, weights_digest
 from trainables.training.precision import compute_dtype
 from trainables.training.pretrained import pretrained_model, saved_model
-from trainables.training.start_model import loading
+from trainables.training.start_model import description_of, loading
 
 INIT_SCALE = 0.5
 """Standard deviation of initial weights, times width^-1/2: GPT-2's 0.02 at width 625. Narrow models
@@ -113,7 +112,8 @@ def load_model(
         load_adapter(base, lora or saved_lora(weights), weights)
         return base
     with quiet_transformers():
-        shape = architecture(config, dataset.meta, _saved_heads(weights))
+        heads = description_of(weights).get("num_attention_heads")  # no weight shows it
+        shape = architecture(config, dataset.meta, heads)
         alone = not (weights / "generation_config.json").exists()
         generation = GenerationConfig.from_model_config(shape) if alone else None
         model: nn.Module = saved_model(
@@ -199,12 +199,6 @@ def open_tokenizer(config: CausalLMConfig, dataset: Dataset) -> Any:
     if config.model_class != CausalLMConfig.model_class:
         pad_token(tokenizer)
     return tokenizer
-
-
-def _saved_heads(weights: Path) -> int | None:
-    """Attention heads of a checkpoint: the shapes of weights do not show them."""
-    file = weights / "config.json"
-    return json.loads(file.read_text()).get("num_attention_heads") if file.exists() else None
 
 
 def architecture(

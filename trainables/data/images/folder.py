@@ -78,9 +78,7 @@ def _images(folder: os.DirEntry[str], splits: frozenset[Split]) -> Iterator[RawI
     if not entries:
         yield BadRow(f"{folder.path}: has no image, so it is no class")
     for entry in entries:
-        if entry.is_symlink() and not Path(entry.path).exists():
-            yield BadRow(f"{entry.path}: is a link to nothing")
-        elif entry.is_dir():
+        if entry.is_dir():
             problem = f"is a folder in class '{folder.name}', which contains images only"
             yield BadRow(f"{entry.path}: {problem}")
         elif _is_image(entry):

@@ -21,6 +21,7 @@ from trainables.data.readers import (
     is_list,
     is_text,
     matching_files,
+    path_problem,
     read_file,
     table_problems,
 )
@@ -90,11 +91,9 @@ def _tables(data: ImageDataConfig) -> list[Path]:
 
 
 def _table_problems(data: ImageDataConfig) -> Iterator[str]:
-    for pattern in data.all_paths:
-        if not (files := matching_files([pattern])):
-            yield f"no file matches {pattern} (from {Path.cwd()})"
-        for file in files:
-            yield from table_problems(file, _columns(data))
+    yield from filter(None, map(path_problem, data.all_paths))
+    for file in _tables(data):
+        yield from table_problems(file, _columns(data))
     train = matching_files(data.path)
     names = {file: split_of(file) for file in train}
     for key, split in (("selection_path", Split.SELECTION), ("test_path", Split.TEST)):

@@ -38,8 +38,7 @@ def files_of(data: TableConfig) -> dict[Split, list[Path]]:
 
 def problems(data: TableConfig) -> Iterator[str]:
     """What the files lack, as far as their names and columns show it, a line each."""
-    patterns = (*data.path, *data.selection_path, *data.test_path)
-    yield from filter(None, map(path_problem, patterns))
+    yield from filter(None, map(path_problem, (*data.path, *data.selection_path, *data.test_path)))
     files = files_of(data)
     trained = {file.resolve() for file in files[Split.TRAIN]}
     for split in HELD_OUT:
@@ -112,10 +111,9 @@ def read(path: Path, data: TableConfig, *, head: bool = False) -> pa.Table:
 def _without_index(table: pa.Table, path: Path, data: TableConfig) -> pa.Table:
     """A table without the index of pandas, which numbers the rows, unless a setting names it."""
     index = ["", *(table.schema.pandas_metadata or {}).get("index_columns", ())]
-    names = [n for n in table.column_names if n in index and n not in data.needed]
-    if names and len(table):
-        log.warning("%s: the index of pandas is not read: '%s'", path, "', '".join(names))
-    kept = [i for i, name in enumerate(table.column_names) if name not in names]
+    kept = [i for i, n in enumerate(table.column_names) if n not in index or n in data.needed]
+    if len(kept) < table.num_columns and len(table):
+        log.warning("%s: the index of pandas is not read", path)
     return table.select(kept)
 
 

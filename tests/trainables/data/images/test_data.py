@@ -162,10 +162,6 @@ def _empty(data: dict[str, Any]) -> None:
         file.unlink()
 
 
-def _link(data: dict[str, Any]) -> None:
-    Path(data["path"], "train", "class0", "x.png").symlink_to("gone.png")
-
-
 FOUND_BY_PLAN = {
     "cut row": (write_cifar, _cut, r"data_batch_1.bin: row 40 is cut off: .* 3073 bytes, not 3072"),
     "wrong label": (write_cifar, _label, r"data_batch_1.bin: row 8: label 11, but classes are 0"),
@@ -175,7 +171,6 @@ FOUND_BY_PLAN = {
         r"column 'image' must be bytes.* got string",
     ),
     "no images": (write_folder, _empty, r"class0: has no image, so it is no class"),
-    "link": (write_folder, _link, r"x.png: is a link to nothing"),
 }
 
 
@@ -208,8 +203,11 @@ def test_images_that_are_trained_on_and_held_out_are_counted(
 ) -> None:
     data = write_folder(tmp_path / "data")
     shutil.copytree(tmp_path / "data/test/class1", tmp_path / "data/train/class3")
-    made(data, tmp_path / "cache")
-    assert "different images are in the train split and in another" in caplog.text
+    (tmp_path / "data/train/class3/x.png").symlink_to("gone.png")
+    with pytest.raises(UserError, match=r"x\.png: cannot be decoded"):
+        made(data, tmp_path / "cache")
+    made({**data, "on_bad_data": "skip"}, tmp_path / "cache")
+    assert "images are equal to one of another split" in caplog.text
 
 
 def test_unreadable_image_is_named_or_skipped(tmp_path: Path) -> None:
