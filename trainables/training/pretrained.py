@@ -18,6 +18,7 @@ from trainables.training.start_model import loading
 _MUST_BE_EMPTY = ("missing_keys", "unexpected_keys", "mismatched_keys", "error_msgs")
 CAUSAL = "AutoModelForCausalLM"
 _NUMBER = re.compile(r"\d+")
+_NO_WEIGHT = re.compile(r"\.pooler\.|\.num_batches_tracked$")
 
 
 def pretrained_model(name: str, kind: str = CAUSAL, **settings: Any) -> Any:
@@ -47,7 +48,7 @@ def pretrained_model(name: str, kind: str = CAUSAL, **settings: Any) -> Any:
     lost = sorted([*found["missing_keys"], *(key for key, *_ in found["mismatched_keys"])])
     if settings:  # the last layers may be new
         base = f"{model.base_model_prefix}."
-        lost = [n for n in lost if n.startswith(base) and ".pooler." not in n]
+        lost = [n for n in lost if n.startswith(base) and not _NO_WEIGHT.search(n)]
     own = {_NUMBER.sub("0", key) for key in model.state_dict()}
     more = [key for key in found["unexpected_keys"] if _NUMBER.sub("0", key) in own]
     if lost or more:  # `transformers` draws the first at random, and leaves out the others
