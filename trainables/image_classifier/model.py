@@ -115,11 +115,12 @@ def new_classifier(config: ImageClassifierConfig, images: Images) -> ImageNetwor
 
     A pretrained model for other classes gets a new last layer.
     """
+    auto: Any = AutoModelForImageClassification
     architecture = _architecture(config, images)
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.init_seed)
         if config.pretrained is None:
-            model = AutoModelForImageClassification.from_config(architecture)
+            model = auto.from_config(architecture)
         else:
             model = pretrained_model(config.pretrained, _KIND, config=architecture)
     return ImageNetwork(model, *_moments(config, images), images.meta["shape"])

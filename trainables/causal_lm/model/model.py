@@ -55,7 +55,8 @@ def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
     with quiet_transformers(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(config.init_seed)
         if name is not None:
-            return pretrained_model(name, kind, **config.model_settings(dataset.meta))
+            model = pretrained_model(name, kind, **config.model_settings(dataset.meta))
+            return model
         auto: Any = getattr(transformers, kind)
         model = auto.from_config(architecture(config, dataset.meta))
     scale_initial_values(model, config)

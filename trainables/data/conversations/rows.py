@@ -38,8 +38,7 @@ class Columns:
         question: of the prompts, texts or lists of messages; "": answers begin with theirs.
         answer: of the same kinds; messages may begin with the prompt.
         messages: of conversations, in place of both.
-        unit: of what must stay in one split; None: what is before the first answer to
-            a user.
+        unit: of what must stay in one split; None: all before the first answer to a user.
         label: of whether the answer is desirable.
     """
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 log = logging.getLogger(__name__)
-
 Array = npt.NDArray[np.float64]
 ENDINGS = (".parquet", ".csv", ".tsv", ".csv.gz", ".tsv.gz")
 
