@@ -197,9 +197,8 @@ def _csv(path: Path, _: TableColumns) -> Iterator[PlacedRow | BadRow]:
     with _open(path) as file:
         lines = io.TextIOWrapper(file, encoding="utf-8-sig", newline="")
         csv.field_size_limit(2**31 - 1)  # a cell may be a book
-        rows = csv.DictReader(
-            lines, delimiter="\t" if ".tsv" in path.suffixes else ",", strict=True
-        )
+        mark = "\t" if ".tsv" in path.suffixes else ","
+        rows = csv.DictReader(lines, delimiter=mark, strict=True)
         try:
             if len(names := list(rows.fieldnames or ())) > len({*names}):
                 raise UserError(f"{path}: several columns have one name: {', '.join(names)}")
