@@ -203,7 +203,7 @@ class OutputPatterns:
             if whole := cut_number(pattern, line):
                 raise UserError(
                     f"report_from.stdout.{name}: found {show(text)}, a part of {show(whole)}; let "
-                    r"the group take all of a number, like ([-+.\de]+)"
+                    r"the group take the whole number, like (\S+)"
                 )
         if self._patterns and not self.missing:
             found, self._found = self._found, {}
