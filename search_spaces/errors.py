@@ -39,12 +39,11 @@ def nearest(name: object, valid: Iterable[str]) -> str | None:
 
 
 def suggest(name: object, valid: Iterable[str]) -> str:
-    """End of an error line: ` (did you mean 'x'?)`, or all valid names, if any, if none is similar."""
+    """End of an error line: ` (did you mean 'x'?)`, or all valid names if none is similar."""
     names = sorted(valid)
-    near = nearest(name, names)
-    if not names:
-        return ""
-    return f" (did you mean '{near}'?)" if near else f" (valid: {', '.join(names)})"
+    if near := nearest(name, names):
+        return f" (did you mean '{near}'?)"
+    return f" (valid: {', '.join(names)})" if names else ""
 
 
 def first_few(names: Sequence[str], most: int = 5) -> str:

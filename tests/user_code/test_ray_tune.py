@@ -235,3 +235,11 @@ def test_plan_says_what_would_go_wrong(tmp_path: Path) -> None:
         file.write_text(SWEEP.replace(":f", f":{name}"))
         with pytest.raises(UserError, match=r"from checkpoints, and .* saves none; use"):
             preflight(load_sweep(file, ["scheduler={name: pbt, max_t: 4}", "budget.trials=4"]))
+
+
+def test_partial_is_the_function_that_it_calls(tmp_path: Path) -> None:
+    function = "def f(config, data):\n    return {'loss': data * config['lr']}\n"
+    imported = "from functools import partial\n"
+    (tmp_path / "s.py").write_text(f"{imported}{function}g = partial(f, data=2)\n")
+    channel = run_trial(tmp_path / "t", f"{tmp_path}/s.py:g", {"lr": 3.0})
+    assert channel.curve == {1: {"loss": 6.0}}

@@ -49,7 +49,7 @@ def locate(name: str) -> tuple[Path, bool]:
     _refuse_other_modules(name, file.path)
     if target not in file.names:
         if any(getattr(n, "name", None) == target for n in file.statements):
-            raise UserError(f"trainable {name}: {target} is an async function, which nothing awaits")
+            raise UserError(f"trainable {name}: {target}() is async, and nothing awaits it")
         functions = [n.name for n in file.statements if isinstance(n, ast.FunctionDef)]
         hint = suggest(target, functions or file.names)
         raise UserError(f"trainable {name}: {file.path} has no function '{target}'{hint}")
