@@ -41,8 +41,9 @@ def nearest(name: object, valid: Iterable[str]) -> str | None:
 def suggest(name: object, valid: Iterable[str]) -> str:
     """End of an error line: ` (did you mean 'x'?)`, or all valid names if none is similar."""
     names = sorted(valid)
-    near = nearest(name, names)
-    return f" (did you mean '{near}'?)" if near else f" (valid: {', '.join(names)})"
+    if near := nearest(name, names):
+        return f" (did you mean '{near}'?)"
+    return f" (valid: {', '.join(names)})" if names else ""
 
 
 def first_few(names: Sequence[str], most: int = 5) -> str:

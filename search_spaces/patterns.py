@@ -23,6 +23,8 @@ one may take on a text (seconds of the process).
 """
 _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))"
 _NAME_BEGINS, _NUMBER_ENDS = r"(?<![\w./@-])", r"(?!\w|\.[\w.]|[,:-]\d)"
+_WRITTEN = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
+"""A number with its sign and exponent."""
 _slow: set[str] = set()
 """Patterns that took longer. They are not tried again: the sweep's driver waits meanwhile."""
 
@@ -78,6 +80,17 @@ def first_group(pattern: str, text: str) -> str | None:
     """What the first group of a checked pattern found in a text; None like False of `matches`."""
     found = _search(pattern, text)
     return None if found is None else found[1]
+
+
+def cut_number(pattern: str, text: str) -> str | None:
+    """The number of a text of which the first group of a checked pattern found another one, as `3`
+    of `3e-05` or `0.5` of `-0.5`.
+    """
+    if (found := _search(pattern, text)) is None:
+        return None
+    start, end = found.span(1)
+    whole = (n for n in _WRITTEN.finditer(text) if n.start() <= start and end <= n.end())
+    return next((n[0] for n in whole if float(n[0]) != float(found[1])), None)
 
 
 def _search(pattern: str, text: str) -> Any:

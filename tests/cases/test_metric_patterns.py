@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import math
+from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from search_spaces.loading.sweep_file import check_sweep
+from search_spaces.errors import UserError
+from search_spaces.loading.sweep_file import check_sweep, load_sweep
 from search_spaces.patterns import check_patterns, first_group, metric_pattern
 from search_spaces.positions import Source
+from trainables.user_code.command.reports import OutputPatterns
 from tuning.controller.preflight.relative_paths import file_notes
 
 FOUND = {
@@ -81,6 +86,26 @@ def test_every_number_and_name_is_found_as_it_is(number: float, name: str) -> No
 
 
 @pytest.mark.parametrize(
+    ("pattern", "line", "whole"),
+    [
+        (r"loss=([\d.]+)", "loss=3e-05", "3e-05"),
+        (r"loss=-?([\d.]+)", "loss=-0.5 acc=1", "-0.5"),
+        (r"loss.*(\d+\.\d+)", "loss: 12.5", "12.5"),
+        (r"loss=(\d+)", "loss=0.5", "0.5"),
+    ],
+)
+def test_part_of_a_number_is_refused(pattern: str, line: str, whole: str) -> None:
+    with pytest.raises(UserError, match=f"a part of '{whole}'"):
+        list(OutputPatterns({"loss": pattern}).feed(line))
+
+
+@pytest.mark.parametrize("line", ["1,0.5,123", "x-0.5s", "[0.5/10]", "v1.0.5", "0.50e", "+0.5"])
+def test_number_among_other_text_is_whole(line: str) -> None:
+    (report,) = OutputPatterns({"loss": r"(0\.50?)"}).feed(line)
+    assert report.values == {"loss": 0.5}
+
+
+@pytest.mark.parametrize(
     ("pattern", "noted"),
     [
         (r"loss=(\S+)", "xloss=1"),
@@ -91,9 +116,23 @@ def test_every_number_and_name_is_found_as_it_is(number: float, name: str) -> No
     ],
 )
 def test_pattern_that_is_found_in_longer_names_is_noted(pattern: str, noted: str) -> None:
-    data = {
+    data = sweep(pattern, "cat", "{x}")
+    (note,) = file_notes(check_sweep(data, Source("s.yaml", {})), files=False) or [""]
+    assert noted in note
+    assert bool(note) == bool(noted)
+
+
+def test_words_for_a_shell_are_noted(tmp_path: Path) -> None:
+    for words, noted in ((["cat", "{x}", ">", "log"], "'>' is an argument of cat"), (["cat"], "")):
+        file = tmp_path / "s.yaml"
+        file.write_text(json.dumps(sweep(metric_pattern("loss"), *words)))
+        assert noted in "".join(file_notes(load_sweep(file), files=False))
+
+
+def sweep(pattern: str, *command: str) -> dict[str, Any]:
+    return {
         "name": "s",
-        "command": ["cat", "{x}"],
+        "command": [*command],
         "report_from": {"stdout": {"loss": pattern}},
         "metric": "loss",
         "mode": "min",
@@ -101,6 +140,3 @@ def test_pattern_that_is_found_in_longer_names_is_noted(pattern: str, noted: str
         "scheduler": {"name": "none"},
         "budget": {"trials": 1},
     }
-    (note,) = file_notes(check_sweep(data, Source("s.yaml", {})), files=False) or [""]
-    assert noted in note
-    assert bool(note) == bool(noted)

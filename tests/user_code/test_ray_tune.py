@@ -179,6 +179,7 @@ budget: {trials: 1}
 """
 MISTAKES = """
 from ray import tune
+from ray.air import session
 
 
 def f(config):
@@ -191,7 +192,12 @@ def g(config, data):
 
 class C(tune.Trainable):
     def step(self):
+        done = False  # whether it is done
         return {"loss": 1}
+
+
+def old(config):
+    session.report({"loss": config["lr"]})
 
 
 def search(config):
@@ -205,19 +211,20 @@ search({})
 def test_plan_says_what_would_go_wrong(tmp_path: Path) -> None:
     script, file = tmp_path / "script.py", tmp_path / "t.yaml"
     script.write_text(MISTAKES)
-    unguarded = f"t.yaml:3: trainable: {script}:22: calls search() when a worker imports the file"
+    unguarded = f"t.yaml:3: trainable: {script}:28: calls search() when a worker imports the file"
     workers = "--set resources.workers=2: resources.workers: a Ray Tune function takes one worker"
     for name, problems in {
         "f": [
             unguarded,
-            f"t.yaml:3: trainable: {script}:5: f() reads config['rate'], which is neither",
-            f"t.yaml:5: space.lr: f() ({script}:5) does not read config['lr'] (valid: rate)",
+            f"t.yaml:3: trainable: {script}:6: f() reads config['rate'], which is neither",
+            f"t.yaml:5: space.lr: f() ({script}:6) does not read config['lr'] (valid: rate)",
             "--set checkpoint.every=2: checkpoint.every: has no effect: a Ray Tune function",
             workers,
         ],
-        "g": [f"t.yaml:3: trainable: {script}:9: g() is called with one argument", unguarded],
+        "g": [f"t.yaml:3: trainable: {script}:10: g() is called with one argument", unguarded],
         "C": ["t.yaml:6: scheduler: nothing ends a trial: give max_t, or let step()"],
-        "search": [f"t.yaml:3: trainable: {script}:19: ray.tune.Tuner is a search of its own"],
+        "search": [f"t.yaml:3: trainable: {script}:25: ray.tune.Tuner is a search of its own"],
+        "old": [f"t.yaml:3: trainable: {script}:21: ray.air.session.report has no effect"],
     }.items():
         file.write_text(SWEEP.replace(":f", f":{name}"))
         with pytest.raises(UserError) as error:
@@ -228,3 +235,11 @@ def test_plan_says_what_would_go_wrong(tmp_path: Path) -> None:
         file.write_text(SWEEP.replace(":f", f":{name}"))
         with pytest.raises(UserError, match=r"from checkpoints, and .* saves none; use"):
             preflight(load_sweep(file, ["scheduler={name: pbt, max_t: 4}", "budget.trials=4"]))
+
+
+def test_partial_is_the_function_that_it_calls(tmp_path: Path) -> None:
+    function = "def f(config, data):\n    return {'loss': data * config['lr']}\n"
+    imported = "from functools import partial\n"
+    (tmp_path / "s.py").write_text(f"{imported}{function}g = partial(f, data=2)\n")
+    channel = run_trial(tmp_path / "t", f"{tmp_path}/s.py:g", {"lr": 3.0})
+    assert channel.curve == {1: {"loss": 6.0}}

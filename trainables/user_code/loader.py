@@ -48,6 +48,8 @@ def locate(name: str) -> tuple[Path, bool]:
     target, file = name.rpartition(":")[2], read(name)
     _refuse_other_modules(name, file.path)
     if target not in file.names:
+        if any(getattr(n, "name", None) == target for n in file.statements):
+            raise UserError(f"trainable {name}: {target}() is async, and nothing awaits it")
         functions = [n.name for n in file.statements if isinstance(n, ast.FunctionDef)]
         hint = suggest(target, functions or file.names)
         raise UserError(f"trainable {name}: {file.path} has no function '{target}'{hint}")

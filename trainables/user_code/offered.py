@@ -20,7 +20,11 @@ _ONE_WORKER = (
 _SWEEP_RESOURCES = "is not offered: the resources are those of the sweep file"
 _ONE_RANK = "is not offered: a trial of Ray Tune has one worker"
 
+_AIR = "ray.air.session.report"
+_GONE = "has no effect; call ray.{}.report"
+
 _LOOP = {
+    _AIR: _GONE.format("train"),
     "ray.tune.report": "has no effect in a Ray Train loop; call ray.train.report",
     "ray.tune.get_checkpoint": "has no effect in a Ray Train loop; call ray.train.get_checkpoint",
     "ray.train.report(validation=…)": "raises an error, as without a validation_config",
@@ -89,6 +93,7 @@ REFUSED: dict[str, dict[str, str]] = {
         "resources.max_trials_per_lane": _FRESH,
     },
     "Ray Tune function": {
+        _AIR: _GONE.format("tune"),
         "ray.tune.Tuner": _SEARCH,
         "ray.tune.run": _SEARCH,
         f"{CONTEXT}.get_trial_resources": _SWEEP_RESOURCES,

@@ -12,7 +12,7 @@ from trainables.user_code.offered import CONTEXT, REFUSED
 from trainables.user_code.python_source.project import inner_nodes
 from trainables.user_code.python_source.python_file import PythonFile
 
-_WRAPPERS = ("ray.tune.with_parameters", "ray.tune.with_resources")
+_WRAPPERS = ("ray.tune.with_parameters", "ray.tune.with_resources", "functools.partial")
 _BASES = ("ray.tune.Trainable", "ray.tune.trainable.Trainable")
 _NO_DATASETS = (
     "get_dataset_shard() finds no data set; name, as the trainable, a function that builds the "
@@ -44,6 +44,17 @@ def builds_trainer(name: str) -> bool:
 def never_reports(files: Iterable[Path]) -> bool:
     """Whether no name in these files says `report`, as those of Ray Train and its callbacks do."""
     return not any(b"report" in file.read_bytes().lower() for file in files)
+
+
+def says_done(name: str) -> bool:
+    """Whether the file of a class has the key `done`, also as `done=…` or Ray's `DONE`."""
+    for node in loader.read(name).nodes:
+        match node:
+            case ast.Constant("done") | ast.keyword("done") | ast.Attribute(attr="DONE"):
+                return True
+            case ast.Name("DONE"):
+                return True
+    return False
 
 
 def reads_seed(name: str) -> bool:

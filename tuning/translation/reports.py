@@ -10,7 +10,7 @@ from itertools import pairwise
 from trainables.user_code.python_source.project import inner_nodes
 from trainables.user_code.python_source.python_file import PythonFile
 
-_NUMBER = r"([-+]?[\w.]*\w)"
+_NUMBER = r"([-+]?[\w.]*\w(?:(?<=[\d.][eE])[-+]\d+)?)"
 _LABEL = re.compile(r"([A-Za-z][\w/-]*(?: [\w/-]+)?)( ?[:=] ?)$|([A-Za-z][\w/-]*)( )$")
 _NOT_METRICS = {"step", "checkpoint", "metrics", None}
 

@@ -223,6 +223,9 @@ class _Command:
         if kind == "float" and isinstance(default, int):
             default = float(default)
         choices = self._file.literal(given.get("choices"))
+        if "choices" in given and choices is UNREAD:
+            said = ast.unparse(given["choices"])
+            self._draft.notes.append(f"{place}: the choices of {option}, {said}, are not read")
         is_required = "required" in given
         self._parameters.add(name, place, default, is_required=is_required, choices=choices)
         if name in self._draft.space or name in self._draft.fixed:

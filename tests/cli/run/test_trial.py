@@ -64,6 +64,12 @@ def test_trial_without_a_value_of_the_metric_exits_with_1(tune: Tune) -> None:
     assert said.err == "no report has a value of score (valid: other)\n"
 
 
+def test_trial_of_a_program_that_fails_says_why(tune: Tune) -> None:
+    own = OWN_SWEEP.replace("trainable: own.py:Own", "command: [sh, -c, 'exit 3', '{value}']")
+    tune.write("own.yaml", own)
+    assert tune("trial", "own.yaml", code=1).err == "the program exited with code 3\n"
+
+
 def test_trial_resumes_in_its_folder(tune: Tune) -> None:
     args = ["trial", DIGITS, *SMALL, "--folder", "kept", "--set", "checkpoint.every=1"]
     folder = tune.cwd / "kept"

@@ -133,12 +133,13 @@ parser.add_argument("--lr", type=float, default=1e-3)
 parser.add_argument("--batch-size", type=int, default=64)
 parser.add_argument("--optimizer", choices=["sgd", "adam"], default="sgd")
 parser.add_argument("--epochs", type=int, default=3)
+parser.add_argument("--depth", type=int, choices=range(2, 4), default=2)
 parser.add_argument("--amp", action="store_true")
 parser.add_argument("--seed", type=int, default=0)
 options = parser.parse_args()
 open("ran", "w")
 for epoch in range(options.epochs):
-    print(f"epoch {epoch} train loss: {2.0}, val accuracy: {0.5:.2f}")
+    print(f"epoch {epoch} train loss: {2.0}, val accuracy: {0.5:.2g}")
 """
 LOOP = """
 from ray import train
@@ -157,7 +158,7 @@ if __name__ == "__main__":
     TorchTrainer(train_loop, train_loop_config={"lr": 2e-3}).fit()
 """
 CODE = {
-    "script.py": {"lr", "batch-size", "optimizer"},
+    "script.py": {"lr", "batch-size", "optimizer", "depth"},
     "loop.py:train_loop": {"hidden", "lr", "dropout"},
     "study.py:objective": {"kind", "rate", "layers"},
     "tune_function.py:train_digits": {"lr", "momentum"},
@@ -181,14 +182,16 @@ def test_options_of_a_script_keep_their_defaults_and_reports(tune: Tune) -> None
     tune.write("script.py", SCRIPT)
     tune("init", "--trainable", "script.py")
     text, spec = (tune.cwd / "script.yaml").read_text(), load_sweep(Path("script.yaml")).spec
-    assert spec.points == [{"lr": 1e-3, "batch-size": 64, "optimizer": "sgd"}]
+    assert spec.points == [{"lr": 1e-3, "batch-size": 64, "optimizer": "sgd", "depth": 2}]
     assert spec.fixed == {"epochs": 3}
     assert [(o.metric, o.mode) for o in spec.objectives] == [("val_accuracy", "max")]
-    line = "epoch 1 train loss: 2.0, val accuracy: 0.50"
-    found = re.search(spec.report_from.stdout["val_accuracy"], line)
-    assert found is not None
-    assert found[1] == "0.50"
-    assert "script.py:9: --amp is left out" in text
+    for number in ("0.50", "3e-05", "-1.5E+20", "nan"):
+        line = f"epoch 1 train loss: 2.0, val accuracy: {number}, 7"
+        found = re.search(spec.report_from.stdout["val_accuracy"], line)
+        assert found is not None
+        assert found[1] == number
+    assert "script.py:9: the choices of --depth, range(2, 4), are not read" in text
+    assert "script.py:10: --amp is left out" in text
     assert "script.py:5: default 0.001" in text
 
 

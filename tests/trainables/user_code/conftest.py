@@ -16,6 +16,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "def train_loop(config):\n    product(config)\n"
         "def other(config):\n    pass\n"
         "LIMIT = 1\n"
+        "async def later(config):\n    pass\n"
     )
     (tmp_path / "loud.py").write_text("raise RuntimeError('ran')\ndef loop(config):\n    pass\n")
     (tmp_path / "broken.py").write_text("def loop(:\n")

@@ -14,6 +14,7 @@ from trainables.user_code.user_trainer import refuse_fit
         ("trian.py:train_loop", "no such file .did you mean 'train.py'?"),
         ("broken.py:loop", "broken.py:1: "),
         ("my_package.lops:loop", "no such module"),
+        ("train.py:later", "later.. is async"),
         ("my_package.loops:lop", "has no function 'lop' .did you mean 'loop'?"),
     ],
 )

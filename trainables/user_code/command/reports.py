@@ -12,7 +12,7 @@ from typing import Any
 
 from search_spaces.errors import UserError, suggest
 from search_spaces.nested import show
-from search_spaces.patterns import first_group
+from search_spaces.patterns import cut_number, first_group
 from trainables.job import TrialJob, as_number
 from trainables.user_code.metrics import StepCounter
 
@@ -187,7 +187,7 @@ class OutputPatterns:
                 source code, in warnings and tracebacks.
 
         Raises:
-            UserError: what a pattern found is not a number.
+            UserError: what a pattern found is not a number, or only a part of one.
         """
         for name, pattern in self._patterns.items():
             if (text := first_group(pattern, line)) is None:
@@ -199,6 +199,12 @@ class OutputPatterns:
                     raise UserError(
                         f"report_from.stdout.{name}: found {show(text)}, which is not a number"
                     ) from None
+                continue
+            if whole := cut_number(pattern, line):
+                raise UserError(
+                    f"report_from.stdout.{name}: found {show(text)}, a part of {show(whole)}; let "
+                    r"the group take the whole number, like (\S+)"
+                )
         if self._patterns and not self.missing:
             found, self._found = self._found, {}
             yield ProgramReport(dict(found))

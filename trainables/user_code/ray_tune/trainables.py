@@ -14,7 +14,7 @@ from trainables.config import Problem
 from trainables.user_code import loader
 from trainables.user_code.parameters import parameter_problems
 from trainables.user_code.private_folders import private_folders
-from trainables.user_code.ray_code import tune_class_methods, tune_problems
+from trainables.user_code.ray_code import says_done, tune_class_methods, tune_problems
 from trainables.user_code.user_loop import UncheckedConfig, UserFunction
 
 if TYPE_CHECKING:
@@ -82,8 +82,7 @@ class TuneClass(TuneCode):
     ) -> list[Problem]:
         """Also a class that nothing would end; see the base class."""
         found = super().setting_problems(spec, configs)
-        ends = b"done" in loader.find(self.name).read_bytes().lower()
-        if spec.scheduler.max_t is None and not ends:
+        if spec.scheduler.max_t is None and not says_done(self.name):
             problem = "nothing ends a trial: give max_t, or let step() return {'done': True}"
             found.append((("scheduler",), problem))
         return found

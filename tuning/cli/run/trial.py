@@ -80,6 +80,7 @@ def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
     """Train in this process; returns the exit code."""
     from trainables.job import Pruned
     from trainables.launch.run_trial import run_local
+    from trainables.user_code.command.program import CommandError
     from tuning.controller.sweep_dir.create import with_new_defaults
 
     job, printer = _job(with_new_defaults(spec), params, folder), _Printer()
@@ -92,6 +93,9 @@ def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
     except Pruned as e:
         echo(f"pruned: {e}")
         return 0
+    except CommandError as e:  # our own frames say nothing of a program
+        echo(str(e), err=True)
+        return 1
     if printer.reported is not None and spec.metric not in printer.reported:
         hint = suggest(spec.metric, printer.reported) if printer.reported else ""
         echo(f"no report has a value of {spec.metric}{hint}", err=True)

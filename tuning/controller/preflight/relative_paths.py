@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from search_spaces.loading.sweep_file import LoadedSweep
@@ -18,6 +18,7 @@ from tuning.controller.preflight.samples import sample
 
 _NAME = re.compile(r"([\w/.-]+)(?:\\s[*+?]?|\s)*[=:]")
 """A pattern that begins with a name and a separator."""
+_SHELL_WORDS = ("|", "||", "&&", "&", ";", "<", ">", ">>", "2>&1")
 
 
 def file_notes(loaded: LoadedSweep, *, files: bool) -> list[str]:
@@ -27,7 +28,7 @@ def file_notes(loaded: LoadedSweep, *, files: bool) -> list[str]:
         loaded: a file that `preflight` has passed.
         files: whether this machine has the files of the data.
     """
-    notes = [*warn_relative_paths(loaded), *_warn_patterns(loaded)]
+    notes = [*warn_relative_paths(loaded), *_warn_patterns(loaded), *_warn_shell(loaded.command)]
     return [*notes, *data_notes(loaded)] if files else notes
 
 
@@ -47,6 +48,15 @@ def _warn_patterns(loaded: LoadedSweep) -> Iterator[str]:
                 f"report_from.stdout.{name}: '{pattern}' is also found in x{begins[1]}=1; "
                 r"begin it with \b to find whole names only"
             )
+
+
+def _warn_shell(command: Sequence[str]) -> Iterator[str]:
+    """Words of a command that only a shell understands."""
+    if words := [word for word in command if word in _SHELL_WORDS]:
+        yield (
+            f"command: {words[0]!r} is an argument of {command[0]}, because no shell reads the "
+            "command; for a pipe or a redirection write [sh, -c, '…']"
+        )
 
 
 def with_absolute_fixed(loaded: LoadedSweep) -> SweepSpec:
