@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from search_spaces.errors import UserError, suggest
-from tuning.cli.formatting import echo, shown
+from tuning.cli.formatting import echo, shown, tell
 from tuning.cli.output import guarded_output
 
 _PARAGRAPH_LINE = re.compile(r"(?<!\n)\n(?!\n|Example: | )")
@@ -226,7 +226,7 @@ def _end(code: int, problems: Sequence[str]) -> NoReturn:
 
         problems = [error_json(problems)]
     for problem in problems:
-        sys.stderr.write(f"{shown(problem)}\n")
+        tell(problem, err=True)
     sys.exit(code)
 
 
