@@ -66,7 +66,7 @@ Dtype = Annotated[
 MaxMemory = Annotated[str, typer.Option(help="Largest amount to hold in memory at once.")]
 MaxShardSize = Annotated[
     str | None,
-    typer.Option(help="Largest size of a file, as 5GB; default: one file."),
+    typer.Option(help="Largest size of a file, such as 5GB; default: one file."),
 ]
 Name = Annotated[
     str | None,

@@ -68,7 +68,7 @@ def best(
 ) -> None:
     """Print the winner of a sweep, and why it won.
 
-    With its configuration, value and newest checkpoint. The lowest of many noisy numbers is biased.
+    With its configuration, value and newest checkpoint. The best of many noisy values is biased.
     --confirm trains the best trials again under fresh seeds and evaluates them on a split that the
     search did not use. The winner of that comparison is from then on the winner of the sweep, also
     for tune average and tune export.
