@@ -260,12 +260,10 @@ def _cost(data: SweepData) -> PageSection:
     unit = unit_for(sum(spent.values()))
     parts = ", ".join(f"{unit.format(spent[s])} on {s.value}" for s in TrialState if spent[s])
     attempts = [a for e in data.summaries for a in e.record.attempts]
-    held = {
-        "CPU": sum(a.held_seconds * a.cpus for a in attempts),
-        "GPU": sum(a.held_seconds * a.gpus for a in attempts),
-    }
+    cpu = sum(a.held_seconds * a.cpus for a in attempts)
+    gpu = sum(a.held_seconds * a.gpus for a in attempts)
     whole = unit.format(sum(spent.values()))
     notes = [f"Worker-{unit.name}: {whole} in total; {parts}."] if parts else []
-    if words := "; ".join(f"{k}-{unit.name}: {unit.format(s)}" for k, s in held.items() if s):
-        notes.append(f"{words}, with the waits for workers.")
+    held = [f"{k}-{unit.name}: {unit.format(s)}" for k, s in (("CPU", cpu), ("GPU", gpu)) if s]
+    notes += [f"{'; '.join(held)}, with the waits for workers."] if held else []
     return PageSection("Time and cost", notes, figures.costs(data) if spent else None)

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from search_spaces.spec.budget import BudgetSpec
 
 _UNLIMITED_WIDTH = 10_000
-_WORD = re.compile(r"\S+\s*|\s+")
 _WHOLE = re.compile(r"\btune [a-z]+(?: [^\s;:,()]+)*\s*|\S+\s*|\s+")
 """A command with its arguments, or a word; with the spaces behind."""
 
@@ -57,8 +56,8 @@ def echo(text: str, err: bool = False, nl: bool = True) -> None:
 
 def tell(text: str, err: bool = False) -> None:
     """Print a sentence: on a terminal as `wrapped`. Logs and JSON keep their lines: `echo`."""
-    stream = sys.stderr if err else sys.stdout
-    typer.echo(wrapped(text) if stream.isatty() else shown(text), err=err)
+    stream = sys.stderr if err else sys.stdout  # None: closed when the process began
+    typer.echo(wrapped(text) if stream and stream.isatty() else shown(text), err=err)
 
 
 def wrapped(text: str, width: int = 0) -> str:
@@ -78,7 +77,7 @@ def _wrapped_line(line: str, width: int) -> str:
         return line
     lines = [""]
     for part in _WHOLE.findall(line):
-        for word in [part] if cell_len(part) <= width else _WORD.findall(part):
+        for word in [part] if cell_len(part) <= width else re.findall(r"\S+\s*", part):
             if lines[-1].strip() and cell_len(lines[-1] + word.rstrip()) > width:
                 lines.append("")
             lines[-1] += word
@@ -87,7 +86,7 @@ def _wrapped_line(line: str, width: int) -> str:
 
 def place(path: Path) -> str:
     """For a terminal a path relative to the current folder, if it is in there."""
-    near = sys.stdout.isatty() and path.is_relative_to(Path.cwd())
+    near = sys.stdout and sys.stdout.isatty() and path.is_relative_to(Path.cwd())
     return str(path.relative_to(Path.cwd()) if near else path)
 
 
@@ -176,8 +175,9 @@ def make_console() -> Console:
 
 
 def print_lines(console: Console, *lines: str | Text) -> None:
-    """Print lines, wrapped between words as `wrapped` says; styled ones by the console."""
+    """Print lines as `wrapped`; of styled ones the terminal wraps paths and commands."""
     for line in lines:
-        plain = isinstance(line, str)
-        text = wrapped(line, console.width) if plain and console.is_terminal else line
-        console.print(text, soft_wrap=plain or not console.is_terminal)
+        is_copied = not console.is_terminal or any(mark in line for mark in ("/", "tune "))
+        if console.is_terminal and isinstance(line, str):
+            line, is_copied = wrapped(line, console.width), True
+        console.print(line, soft_wrap=is_copied)
