@@ -14,7 +14,8 @@ from tuning.cli.formatting import number, wrapped
         ("see: tune show mine; then", ["see:", "tune show mine;", "then"]),
         ("log /a/path/that/is/longer/than/it", ["log", "/a/path/that/is/longer/than/it"]),
         ("tune add mine learning_rate=3e-3 x=1", ["tune add mine", "learning_rate=3e-3", "x=1"]),
-        ("  indented, and more", ["  indented, and", "more"]),
+        ("  indented, and more", ["  indented, and", "  more"]),
+        ("why   it is the best", ["why   it is the", "      best"]),
     ],
 )
 def test_lines_are_broken_between_words_and_commands(text: str, lines: list[str]) -> None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from search_spaces.spec.budget import BudgetSpec
 
 _UNLIMITED_WIDTH = 10_000
+_LABEL = re.compile(r"\w+ {2,}| *")
 _WHOLE = re.compile(r"\btune [a-z]+(?: [^\s;:,()]+)*\s*|\S+\s*|\s+")
 """A command with its arguments, or a word; with the spaces behind."""
 
@@ -63,8 +64,8 @@ def tell(text: str, err: bool = False) -> None:
 def wrapped(text: str, width: int = 0) -> str:
     """The text as lines of at most so many cells (0: of the terminal), broken at spaces.
 
-    A command stays on one line where it fits, and a longer path goes on at the terminal's edge, so
-    that both can be copied.
+    Behind a label, such as `why        `, they have its indentation. A command stays on one line
+    where it fits, and a longer path goes on at the terminal's edge, so that both can be copied.
     """
     width = width or shutil.get_terminal_size().columns
     return "\n".join(_wrapped_line(line, width) for line in shown(text).split("\n"))
@@ -75,11 +76,11 @@ def _wrapped_line(line: str, width: int) -> str:
 
     if cell_len(line) <= width:
         return line
-    lines = [""]
+    lines, indent = [""], len(_LABEL.findall(line)[0])
     for part in _WHOLE.findall(line):
         for word in [part] if cell_len(part) <= width else re.findall(r"\S+\s*", part):
             if lines[-1].strip() and cell_len(lines[-1] + word.rstrip()) > width:
-                lines.append("")
+                lines.append(" " * indent)
             lines[-1] += word
     return "\n".join(line.rstrip() for line in lines)
 

@@ -52,7 +52,7 @@ def test_best_prints_the_winner(tune: Tune) -> None:
         "why        its last loss is the lowest of 6 trials\n"
         f"checkpoint {checkpoint}\n"
         "confirm    tune best mine --confirm 3\n"
-            "           (the search measured it only once)\n"
+        "           (the search measured it only once)\n"
     )
 
 
