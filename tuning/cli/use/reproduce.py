@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuning.cli.damage import AcceptDamage, intact
-from tuning.cli.formatting import place, tell
+from tuning.cli.formatting import tell
 from tuning.cli.options import Address, StorageDir, Sweep, Trust, trusted_sweep
 
 
@@ -48,5 +48,5 @@ def reproduce(
             "nothing that is recorded differs: the training is not deterministic, or the "
             "trial was resumed on other hardware in between"
         )
-    tell(f"log {place(result.log)}")
+    tell(f"log {result.log}")
     raise typer.Exit(1)
