@@ -19,7 +19,7 @@ _LIMITS = {
     ),
     "checkpoint": (0.1, "save less often (checkpoint.every)"),
     "evaluation": (0.3, "evaluate less often (fixed.eval_every), or on less data"),
-    "report": (0.2, "report less often; ranks that report wait for the slowest one"),
+    "report": (0.2, "report less often; each rank waits for the slowest one"),
 }
 """The share of the time after the start from which a phase is a bottleneck, and what changes it."""
 _SLOW = 1.2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -105,13 +105,13 @@ def lead(data: SweepData) -> list[str]:
     spec, states = data.spec, Counter(e.record.state for e in data.summaries)
     count = ", ".join(f"{n} {state.value}" for state, n in states.most_common())
     lines = [spec.description] if spec.description else []
-    goals = ", ".join(f"{d.spec.mode} {d.spec.metric}" for d in data.objectives)
+    goals = ", ".join(f"{d.spec.mode}imize {d.spec.metric}" for d in data.objectives)
     name = data.searcher or spec.search.name
     chosen = " (chosen by auto)" * (name != spec.search.name)
-    scheduler = f" with {spec.scheduler.name}" * (spec.scheduler.name != "none")
-    lines.append(f"{spec.trainable}: {goals}, by {name}{chosen}{scheduler}")
-    lines.append(f"{len(data.summaries)} trials: {count or 'none yet'}")
-    lines.append(f"spent {cost_shares((e.record for e in data.summaries), spec.prices)}")
+    code, scheduler = spec.trainable.rpartition("/")[2], spec.scheduler.name
+    lines.append(f"{goals} of {code}; searcher {name}{chosen}, scheduler {scheduler}")
+    spent = cost_shares((e.record for e in data.summaries), spec.prices)
+    lines.append(f"{len(data.summaries)} trials: {count or 'none yet'}; spent {spent}")
     return [*lines, *_facts(data)]
 
 
@@ -126,7 +126,9 @@ def _facts(data: SweepData) -> Iterator[str]:
         parts = (one.hardware.get(name) for one in found for name in ("device", "processor"))
         hardware = list(dict.fromkeys(part for part in parts if part))
         yield f"on {first_few(hosts)}" + (f": {first_few(hardware)}" if hardware else "")
-    if versions := {name: one.versions[name] for one in found for name in one.versions}:
+    versions = {name: one.versions[name] for one in found for name in one.versions}
+    versions.pop("generation", None)  # a number of this project
+    if versions:
         differ = any(one.versions != found[0].versions for one in found)
         words = ", ".join(f"{name} {version}" for name, version in versions.items())
         yield words + " (not the same in all trials)" * differ
@@ -201,7 +203,7 @@ def sections(data: SweepData) -> Iterator[PageSection]:
     yield _cost(data)
     share = idle_share(data)
     notes = ["A row is a group of workers, found from the times of the attempts."]
-    notes.append(f"They wait for a trial in {share:.0%} of a session's time, up to their last one.")
+    notes.append(f"Groups are idle for {share:.0%} of the time between their first and last trial.")
     yield PageSection("Workers by trial", notes, workers_figure(data))
     notes = ["An arrow points from the trial whose weights were copied to the one that continued."]
     rows = inheritance_rows(data)
@@ -252,16 +254,16 @@ def _confirmation(data: SweepData) -> PageSection:
 
 
 def _cost(data: SweepData) -> PageSection:
-    spent: Counter[TrialState] = Counter()
+    spent: defaultdict[TrialState, float] = defaultdict(float)
     for line in data.summaries:
-        spent[line.record.state] += round(line.record.worker_seconds)
+        spent[line.record.state] += line.record.worker_seconds
     unit = unit_for(sum(spent.values()))
-    parts = ", ".join(f"{unit.format(s)} on {state.value}" for state, s in spent.most_common())
+    parts = ", ".join(f"{unit.format(spent[s])} on {s.value}" for s in TrialState if spent[s])
     attempts = [a for e in data.summaries for a in e.record.attempts]
-    cpu = unit.format(sum(a.held_seconds * a.cpus for a in attempts))
-    gpu = unit.format(sum(a.held_seconds * a.gpus for a in attempts))
+    cpu = sum(a.held_seconds * a.cpus for a in attempts)
+    gpu = sum(a.held_seconds * a.gpus for a in attempts)
     whole = unit.format(sum(spent.values()))
-    notes = [f"Worker-{unit.name}: {whole} in total; {parts}."] if spent else []
-    if (cpu, gpu) != ("0", "0"):
-        notes.append(f"CPU-{unit.name}: {cpu}; GPU-{unit.name}: {gpu}.")
+    notes = [f"Worker-{unit.name}: {whole} in total; {parts}."] if parts else []
+    held = [f"{k}-{unit.name}: {unit.format(s)}" for k, s in (("CPU", cpu), ("GPU", gpu)) if s]
+    notes += [f"{'; '.join(held)}, with the waits for workers."] if held else []
     return PageSection("Time and cost", notes, figures.costs(data) if spent else None)

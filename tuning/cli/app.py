@@ -19,7 +19,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from search_spaces.errors import UserError, suggest
-from tuning.cli.formatting import echo, shown
+from tuning.cli.formatting import echo, shown, tell
 from tuning.cli.output import guarded_output
 
 _PARAGRAPH_LINE = re.compile(r"(?<!\n)\n(?!\n|Example: | )")
@@ -113,21 +113,34 @@ def _options(
         _log_to_stderr(level.upper())
 
 
-def _without_flag_types(params: list[Any]) -> list[Any]:
+_VALUES = {"<int>": "N", "<int range>": "N", "<float>": "X", "<float range>": "X"}
+_VALUES |= {"<str>": "TEXT", "<path>": "PATH"}
+
+
+def _named_values(params: list[Any], ctx: Any) -> list[Any]:
+    """Parameters whose values the help names by words, where it would say <int range>."""
     for param in params:
-        if getattr(param, "is_flag", False):
-            param.metavar = ""  # the help would say <bool>
+        if param.param_type_name == "argument":
+            name = param.metavar = param.metavar or param.name.upper()
+            piece = name if param.required else f"[{name}]"
+            param.display_type_rich = lambda ctx: None
+            param.get_usage_pieces = lambda ctx, piece=piece: [piece]
+        elif getattr(param, "is_flag", False):
+            param.metavar = ""
+        else:
+            kind = param.display_type(ctx) or ""
+            param.metavar = param.metavar or _VALUES.get(kind, kind.strip("<>"))
     return params
 
 
 class _TuneCommand(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
-        return _without_flag_types(super().get_params(ctx))
+        return _named_values(super().get_params(ctx), ctx)
 
 
 class _TuneGroup(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
-        return _without_flag_types(super().get_params(ctx))
+        return _named_values(super().get_params(ctx), ctx)
 
 
 def make_app(names: Iterable[str] = COMMANDS) -> typer.Typer:
@@ -226,7 +239,7 @@ def _end(code: int, problems: Sequence[str]) -> NoReturn:
 
         problems = [error_json(problems)]
     for problem in problems:
-        sys.stderr.write(f"{shown(problem)}\n")
+        tell(problem, err=True)
     sys.exit(code)
 
 

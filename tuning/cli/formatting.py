@@ -5,7 +5,10 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
+import sys
 from collections.abc import Iterable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -18,6 +21,9 @@ if TYPE_CHECKING:
     from search_spaces.spec.budget import BudgetSpec
 
 _UNLIMITED_WIDTH = 10_000
+_LABEL = re.compile(r"\w+ {2,}| *")
+_WHOLE = re.compile(r"\btune [a-z]+(?: [^\s;:,()]+)*\s*|\S+\s*|\s+")
+"""A command with its arguments, or a word; with the spaces behind."""
 
 _STYLES = {
     "running": "cyan",
@@ -49,10 +55,48 @@ def echo(text: str, err: bool = False, nl: bool = True) -> None:
     typer.echo(shown(text), err=err, nl=nl)
 
 
+def tell(text: str, err: bool = False) -> None:
+    """Print a sentence: on a terminal as `wrapped`. Logs and JSON keep their lines: `echo`."""
+    stream = sys.stderr if err else sys.stdout  # None: closed when the process began
+    typer.echo(wrapped(text) if stream and stream.isatty() else shown(text), err=err)
+
+
+def wrapped(text: str, width: int = 0) -> str:
+    """The text as lines of at most so many cells (0: of the terminal), broken at spaces.
+
+    Behind a label, such as `why        `, they have its indentation. A command stays on one line
+    where it fits, and a longer path goes on at the terminal's edge, so that both can be copied.
+    """
+    width = width or shutil.get_terminal_size().columns
+    return "\n".join(_wrapped_line(line, width) for line in shown(text).split("\n"))
+
+
+def _wrapped_line(line: str, width: int) -> str:
+    from rich.cells import cell_len
+
+    if cell_len(line) <= width:
+        return line
+    lines, indent = [""], len(_LABEL.findall(line)[0])
+    for part in _WHOLE.findall(line):
+        for word in [part] if cell_len(part) <= width else re.findall(r"\S+\s*", part):
+            if lines[-1].strip() and cell_len(lines[-1] + word.rstrip()) > width:
+                lines.append(" " * indent)
+            lines[-1] += word
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def place(path: Path) -> str:
+    """For a terminal a path relative to the current folder, if it is in there."""
+    near = sys.stdout and sys.stdout.isatty() and path.is_relative_to(Path.cwd())
+    return str(path.relative_to(Path.cwd()) if near else path)
+
+
 def number(value: Any) -> str:
-    """Four significant digits for floats; `-` for None."""
+    """At least four digits for floats, without an exponent up to 10 million; `-` for None."""
     if value is None:
         return "-"
+    if isinstance(value, float) and 1e4 <= abs(value) < 1e7:
+        return f"{value:.0f}"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -132,7 +176,9 @@ def make_console() -> Console:
 
 
 def print_lines(console: Console, *lines: str | Text) -> None:
-    """Print lines, wrapped between words; the terminal wraps paths and commands, to be copied."""
+    """Print lines as `wrapped`; of styled ones the terminal wraps paths and commands."""
     for line in lines:
-        is_copied = not console.is_terminal or any(mark in str(line) for mark in ("/", "tune "))
+        is_copied = not console.is_terminal or any(mark in line for mark in ("/", "tune "))
+        if console.is_terminal and isinstance(line, str):
+            line, is_copied = wrapped(line, console.width), True
         console.print(line, soft_wrap=is_copied)

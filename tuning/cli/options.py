@@ -92,8 +92,7 @@ StorageDir = Annotated[
         "--storage",
         metavar="DIR",
         envvar="TUNE_STORAGE",
-        help="Folder that holds the sweeps.",
-        show_default="./sweeps",
+        help="Folder that holds the sweeps; default: ./sweeps.",
     ),
 ]
 Address = Annotated[

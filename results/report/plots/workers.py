@@ -117,7 +117,8 @@ def phases_figure(data: SweepData) -> go.Figure | None:
             figure.add_bar(y=trials, x=x, orientation="h", name=phase, marker={"color": colour})
     figure.update_yaxes(type="category")
     legend = {"traceorder": "normal", "y": 1.0, "yanchor": "bottom"}  # above the first bar
-    return figure.update_layout(barmode="stack", height=160 + 22 * len(trials), legend=legend)
+    height = 160 + (22 if len(trials) <= 12 else 15) * len(trials)
+    return figure.update_layout(barmode="stack", height=height, legend=legend)
 
 
 def phases_notes(data: SweepData) -> list[str]:

@@ -142,7 +142,7 @@ function decades([low, high]) {
   const parts = high - low > 3 ? [1] : [1, 2, 5], all = [];
   for (let e = Math.floor(low); e <= high; e++) for (const part of parts) all.push(part * 10 ** e);
   const inside = all.filter(v => Math.log10(v) >= low && Math.log10(v) <= high);
-  return {tickvals: inside.map(Math.log10), ticktext: inside.map(v => String(Number(v.toPrecision(3))))};
+  return {tickvals: inside.map(Math.log10), ticktext: inside.map(v => short(Number(v.toPrecision(3))))};
 }
 
 /** The trials that are within every range that was drawn on an axis. */

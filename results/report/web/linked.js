@@ -36,7 +36,7 @@ const CHARTS = [
   {key: "slices", title: "Value by parameter", place: 50, wide: true, figure: slicesFigure, when: () => varying().length && valued().length > 1,
     controls: () => [choice("parameter", "slice", () => ["", ...varying()], {"": "the six most important"})]},
   {key: "pair", title: "Two parameters", place: 41, figure: pairFigure, when: two,
-    controls: () => [choice("across", "x", varying), choice("up", "y", () => ["", ...varying()], {"": "next"}), choice("colour", "colour", () => ["value", "rank"])]},
+    controls: () => [choice("across", "x", varying), choice("up", "y", () => ["", ...varying()], {"": "the next most important"}), choice("colour", "colour", () => ["value", "rank"])]},
   {key: "distribution", title: "Distribution of values", place: 60, figure: distributionFigure, when: () => valued().length > 1},
 ];
 

@@ -10,8 +10,10 @@ const make = (tag, given = {}, ...children) => {
   element.append(...children.filter(child => child !== null && child !== undefined));
   return element;
 };
+/** A text whose options and dates are not broken at their hyphens. */
+const unbroken = text => text.split(/(--[a-z-]+|\d{4}-\d\d-\d\d)/).map((part, at) => at % 2 ? make("span", {className: "unbroken", textContent: part}) : part);
 const paragraphs = (target, texts, className = "") =>
-  target.replaceChildren(...texts.map(textContent => make("p", {textContent, className})));
+  target.replaceChildren(...texts.map(text => make("p", {className}, ...unbroken(text))));
 /** Five significant digits of a number, other values as YAML has them. */
 const short = value => value === null || value === undefined ? "" :
   typeof value === "number" ? (value && Math.abs(value) < 1e-4 ? value.toExponential(4).replace(/\.?0+e/, "e") : String(Number(value.toPrecision(5)))) :
@@ -123,6 +125,7 @@ function sectionFor(key, place, title, wide) {
     contents();
   }
   part.firstChild.textContent = title;
+  part.firstChild.hidden = title === document.title;  // the page has it as its heading
   return part;
 }
 

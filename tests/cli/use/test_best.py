@@ -51,7 +51,8 @@ def test_best_prints_the_winner(tune: Tune) -> None:
         f"  opt.k: {record.params['opt.k']}\n"
         "why        its last loss is the lowest of 6 trials\n"
         f"checkpoint {checkpoint}\n"
-        "confirm    tune best mine --confirm 3  (measured only once so far, by the search)\n"
+        "confirm    tune best mine --confirm 3\n"
+        "           (the search measured it only once)\n"
     )
 
 

@@ -38,7 +38,7 @@ def test_report_of_several_objectives_shows_the_pareto_front(tmp_path: Path) -> 
     assert [row["id"] for row in found["trials"] if row["front"]] == ["t0000", "t0001"]
     assert found["trials"][0]["values"] == {"loss": 0.1, "seconds": 9.0}
     assert "Best so far: t0000, loss 0.1, seconds 9 at step 9" in page
-    assert "digits: min loss, min seconds, by" in page
+    assert "minimize loss, minimize seconds of digits; searcher" in page
 
 
 def test_page_is_complete_and_escapes_names(
@@ -48,7 +48,7 @@ def test_page_is_complete_and_escapes_names(
     page = (tmp_path / "r.html").read_text()
     code = get_plotlyjs()
     assert page.count(code) == 1
-    assert "by random with asha" in page
+    assert "searcher random, scheduler asha" in page
     ours = page.replace(code, "")
     assert "src=" not in ours.replace("src=x", "")
     assert re.findall("<link.*?>", ours) == ['<link rel="icon" href="data:,">']

@@ -30,7 +30,7 @@ def submit(
         typer.Option(
             "--with",
             metavar="OPTION",
-            help="What the engine is told besides, e.g. --with partition=low. May be repeated.",
+            help="An option of the engine, e.g. --with partition=low. May be repeated.",
         ),
     ] = [],  # noqa: B006 - typer reads the default, it is never changed
     address: Annotated[

@@ -75,7 +75,7 @@ def _sync_pipeline(paths: PipelinePaths, trust: bool) -> bool:
 def fetch(
     sweep: Sweep,
     trials: Annotated[
-        list[str] | None, typer.Argument(metavar="[TRIAL]...", help="Trials; default: all.")
+        list[str] | None, typer.Argument(metavar="TRIAL…", help="Trials; default: all.")
     ] = None,
     trust: Trust = False,
     storage: StorageDir = None,

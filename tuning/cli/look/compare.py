@@ -51,7 +51,9 @@ def compare(
     if json_:
         return print_json({**_facts(standings), "pages": pages})
     header, rows = table(standings)
-    make_console().print(Table.of(header, rows, flexible=header[:1], right=header[3:]))
+    optional = [title for title in header[:-1] if title.startswith("best ")]
+    shown = Table.of(header, rows, flexible=header[:1], right=header[3:], optional=optional)
+    make_console().print(shown)
     print_pages(*pages)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from search_spaces.errors import UserError
-from tuning.cli.formatting import echo, make_console
+from tuning.cli.formatting import echo, make_console, tell
 from tuning.cli.json_output import print_json_line
 from tuning.cli.options import Json, StorageDir, Sweep, TrialArgument
 
@@ -94,6 +94,6 @@ def attach(sweep: Sweep, storage: StorageDir = None) -> None:
         follower.follow(lambda: current_driver(paths.lock) is not None)
     except KeyboardInterrupt:
         view.session_ended(None)
-        echo(f"{paths.name} still runs; end its session with: tune pause {name}")
+        tell(f"{paths.name} still runs; end its session with: tune pause {name}")
         return
-    echo(f"the session has ended; look at it: tune show {name}")
+    tell(f"the session has ended; look at it: tune show {name}")

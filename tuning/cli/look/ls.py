@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -91,7 +92,7 @@ def _cells(one: dict[str, Any]) -> list[str | Cell]:
         f"{one['tried']}/{one['trials']}" if one["trials"] else str(one["tried"]),
         ", ".join(map(number, one["best"].values())),
         ", ".join(f"{mode} {metric}" for metric, mode in one["objectives"].items()),
-        one["trainable"],
+        re.sub(r"\S*/", "", one["trainable"]),
         date,
         one["by"] or "-",
         hours,

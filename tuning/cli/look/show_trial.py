@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tuning.cli.formatting import duration, number, print_lines
+from tuning.cli.formatting import duration, number, place, print_lines
 from tuning.cli.look.facts import silent_since
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> 
         print_lines(console, f"{name} {json.dumps(part, default=str)}")
     reports = read_reports(files, record.end_step)
     _draw_curves(reports, [o.metric for o in spec.objectives], console)
-    print_lines(console, *_report_lines(reports, spec.metric))
+    _print_reports(reports, [o.metric for o in spec.objectives], console)
     for copy in record.lineage:
         console.print(
             f"at step {copy.step} inherited the weights of {copy.donor} at {copy.donor_step}"
@@ -57,13 +57,19 @@ def show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> 
         console.print(Text.assemble(("damaged", "red"), f" {problem}"), soft_wrap=True)
 
 
-def _report_lines(reports: list[Report], metric: str) -> Iterator[str]:
-    """Every report, and how many of them lack the metric."""
-    for report in reports:
-        metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
-        yield f"step {report.step:>6}  {metrics}"
-    if gaps := sum(metric not in r.metrics for r in reports):
-        yield f"{gaps} of {len(reports)} reports lack {metric}, and do not count"
+def _print_reports(reports: list[Report], objectives: list[str], console: Any) -> None:
+    """A row for each, and how many lack the metric; metrics without room are named below."""
+    from tuning.cli.table import Table
+
+    names = list(dict.fromkeys([*objectives, *(name for r in reports for name in r.metrics)]))
+    rows = [[str(r.step), *(number(r.metrics.get(name)) for name in names)] for r in reports]
+    titles = ["step", *names]
+    if rows:
+        more = set(names) - set(objectives)
+        console.print(Table.of(titles, rows, right=titles, optional=more))
+    if gaps := sum(objectives[0] not in r.metrics for r in reports):
+        lack = f"{gaps} of {len(reports)} reports lack {objectives[0]}, and do not count"
+        print_lines(console, lack)
 
 
 def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
@@ -77,7 +83,7 @@ def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
         "{}": attempt.where,
         "blamed on {}": ", ".join(map(str, attempt.blamed)),
         "leak: {}": attempt.leak,
-        "logs {}": files.attempt(attempt.number),
+        "logs {}": place(files.attempt(attempt.number)),
     }
     yield from (f"  {text.format(value)}" for text, value in details.items() if value)
 
@@ -119,7 +125,8 @@ def _draw_curves(reports: list[Report], metrics: list[str], console: Any) -> Non
 
 
 def _checkpoints(files: TrialPaths) -> str:
-    if steps := ", ".join(map(str, files.checkpoint_steps())):
-        return f"checkpoints of steps {steps} in {files.checkpoints}"
+    if steps := files.checkpoint_steps():
+        of = f"checkpoint{'s' * (len(steps) > 1)} of step{'s' * (len(steps) > 1)}"
+        return f"{of} {', '.join(map(str, steps))} in {place(files.checkpoints)}"
     newest = files.newest_checkpoint()
-    return f"newest checkpoint {newest}" if newest else "no checkpoints"
+    return f"newest checkpoint {place(newest)}" if newest else "no checkpoints"

@@ -14,7 +14,7 @@ def ui(
     sweeps: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[SWEEP…]",
+            metavar="SWEEP…",
             help="Sweeps to compare, or to show live; default: the list of all.",
             autocompletion=sweep_names,
         ),

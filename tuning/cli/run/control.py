@@ -15,7 +15,7 @@ def add(
     values: Annotated[
         list[str],
         typer.Argument(
-            metavar="NAME=VALUE...",
+            metavar="NAME=VALUE…",
             help="Parameters of the space; the searcher proposes the others.",
         ),
     ],

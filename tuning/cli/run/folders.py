@@ -28,7 +28,7 @@ def delete(
 ) -> None:
     """Delete a sweep or pipeline: records, checkpoints, results.
 
-    It asks first. One that runs is refused. Copies stay: backups, and the mirror of
+    It asks first. A running one is refused. Copies stay: backups, and the mirror of
     checkpoint.mirror.
 
     Example: tune delete llm --yes
@@ -55,7 +55,7 @@ def mv(
 ) -> None:
     """Rename a sweep or pipeline; its runs in MLflow stay its own.
 
-    One that runs is refused. To another storage a sweep moves with its folder.
+    A running one is refused. To another storage a sweep moves with its folder.
 
     Example: tune mv llm llm-small
     """

@@ -16,7 +16,7 @@ def certs(
     ],
     hosts: Annotated[
         list[str],
-        typer.Argument(metavar="HOST...", help="Addresses or names of the Ray cluster's machines."),
+        typer.Argument(metavar="HOST…", help="Addresses or names of the Ray cluster's machines."),
     ],
     also: Annotated[
         list[str], typer.Option("--also", metavar="NAME", help="One more name of each machine.")

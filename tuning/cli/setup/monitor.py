@@ -21,16 +21,20 @@ def monitor(
     directory: Annotated[
         Path, typer.Argument(metavar="DIR", file_okay=False, help="Folder for the files.")
     ],
-    temperature: Annotated[float, _option("C", "HighGPUTemperature: above so many °C.")] = 85,
-    temperature_for: Annotated[str, _option("T", "… for so long.")] = "5m",
-    utilization: Annotated[float, _option("PERCENT", "LowGPUUtilization: below so many.")] = 50,
-    utilization_for: Annotated[str, _option("T", "… for so long.")] = "10m",
-    stalled: Annotated[str, _option("T", "TrainingStalled: no report for so long.")] = "5m",
-    down: Annotated[str, _option("T", "DriverDown: no answer for so long.")] = "1m",
-    failures: Annotated[int, _option("N", "AllTrialsFailing: so many within 15 minutes.")] = 3,
-    budget: Annotated[float, _option("PERCENT", "BudgetNearlySpent: more than so many.")] = 90,
-    disk: Annotated[float, _option("PERCENT", "DiskFilling: less than so many percent free.")] = 10,
-    checkpoint: Annotated[str, _option("T", "CheckpointAge: none for so long.")] = "1h",
+    temperature: Annotated[
+        float, _option("C", "HighGPUTemperature: °C above which it fires.")
+    ] = 85,
+    temperature_for: Annotated[str, _option("T", "How long it must be above.")] = "5m",
+    utilization: Annotated[
+        float, _option("PERCENT", "LowGPUUtilization: percent of use below which it fires.")
+    ] = 50,
+    utilization_for: Annotated[str, _option("T", "How long it must be below.")] = "10m",
+    stalled: Annotated[str, _option("T", "TrainingStalled: time without a report.")] = "5m",
+    down: Annotated[str, _option("T", "DriverDown: time without an answer.")] = "1m",
+    failures: Annotated[int, _option("N", "AllTrialsFailing: failures within 15 minutes.")] = 3,
+    budget: Annotated[float, _option("PERCENT", "BudgetNearlySpent: percent that is spent.")] = 90,
+    disk: Annotated[float, _option("PERCENT", "DiskFilling: percent that is still free.")] = 10,
+    checkpoint: Annotated[str, _option("T", "CheckpointAge: time without a checkpoint.")] = "1h",
     interval: Annotated[str, _option("T", "Time between two scrapes of Prometheus.")] = "15s",
     group_wait: Annotated[str, _option("T", "How long Alertmanager collects alerts.")] = "30s",
     webhook: Annotated[

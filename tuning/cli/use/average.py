@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuning.cli.damage import AcceptDamage, intact
-from tuning.cli.formatting import echo, number
+from tuning.cli.formatting import number, place, tell
 from tuning.cli.options import StorageDir, Sweep, Trust, trusted_sweep
 from tuning.cli.use.model import track
 
@@ -66,7 +66,7 @@ Dtype = Annotated[
 MaxMemory = Annotated[str, typer.Option(help="Largest amount to hold in memory at once.")]
 MaxShardSize = Annotated[
     str | None,
-    typer.Option(help="Largest size of a file, as 5GB; default: one file."),
+    typer.Option(help="Largest size of a file, such as 5GB; default: one file."),
 ]
 Name = Annotated[
     str | None,
@@ -113,23 +113,23 @@ def average(
     choice = ModelChoice(top, trials, last, trial, clients)
     settings = AverageOptions(made, weights, base, dtype, max_memory, max_shard_size, force)
     spec = read_spec(paths)
-    soup, folder = average_models(paths, spec, choice, settings, name, partial(echo, err=True))
+    soup, folder = average_models(paths, spec, choice, settings, name, partial(tell, err=True))
     _print_soup(soup, spec, sweep_argument(paths), folder)
     track(paths, spec)
 
 
 def _print_soup(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
-    echo(f"{spec.metric} on the test split, which the search did not see ({spec.mode}):")
+    tell(f"{spec.metric} on the test split, which the search did not see ({spec.mode}):")
     for name in dict.fromkeys(("single", "uniform", "greedy", soup.method)):
         interval = soup.scores[name].interval
         spread = f"  [{number(interval[0])}, {number(interval[1])}]" if interval else ""
-        echo(f"  {name:15} {number(soup.scores[name].mean)}{spread}")
+        tell(f"  {name:15} {number(soup.scores[name].mean)}{spread}")
     if soup.rank_loss:
-        echo(f"the LoRA factors' rank is too low for {soup.rank_loss:.1%} of the mean update")
-    echo(f"averaged {len(soup.members)} of {len(soup.candidates)}: {', '.join(soup.members)}")
+        tell(f"the LoRA factors' rank is too low for {soup.rank_loss:.1%} of the mean update")
+    tell(f"averaged {len(soup.members)} of {len(soup.candidates)}: {', '.join(soup.members)}")
     model = f" --soup {folder.name}" if soup.promoted else ""
-    echo(f"{_outcome(soup)}: tune export {sweep}{model}")
-    echo(f"soup {folder}")
+    tell(f"{_outcome(soup)}: tune export {sweep}{model}")
+    tell(f"soup {place(folder)}")
 
 
 def _outcome(soup: Soup) -> str:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
-from tuning.cli.formatting import echo, number, setting
+from tuning.cli.formatting import number, place, setting, tell
 from tuning.cli.json_output import print_json
 from tuning.cli.options import (
     Address,
@@ -67,7 +68,7 @@ def best(
 ) -> None:
     """Print the winner of a sweep, and why it won.
 
-    With its configuration, value and newest checkpoint. The lowest of many noisy numbers is biased.
+    With its configuration, value and newest checkpoint. The best of many noisy values is biased.
     --confirm trains the best trials again under fresh seeds and evaluates them on a split that the
     search did not use. The winner of that comparison is from then on the winner of the sweep, also
     for tune average and tune export.
@@ -89,7 +90,7 @@ def best(
         from results.analysis.confirmation import write
         from tuning.evaluation.confirm import Confirmer
 
-        say: PrintLine = (lambda line: None) if json_ else echo
+        say: PrintLine = (lambda line: None) if json_ else tell
         confirmer = Confirmer(paths, spec, select, address, say)
         made = _confirm(confirmer, confirm, None if reevaluate else seeds)
         write(paths, made)
@@ -162,16 +163,17 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
     from results.sweep_folder.folder import sweep_argument
 
     found = describe_winner(paths, spec, choice)
-    echo(f"{found['trial']}  {_in_words(found['values'])} at step {found['step']}")
+    tell(f"{found['trial']}  {_in_words(found['values'])} at step {found['step']}")
     for name, value in found["params"].items():
-        echo(f"  {name}: {setting(value)}")
-    echo(f"why        {found['why']}")
+        tell(f"  {name}: {setting(value)}")
+    tell(f"why        {found['why']}")
     for entry in found.get("front", ()):
-        echo(f"front      {entry['trial']}  {_in_words(entry['values'])}")
-    echo(f"checkpoint {found['checkpoint'] or '-'}")
+        tell(f"front      {entry['trial']}  {_in_words(entry['values'])}")
+    checkpoint = found["checkpoint"]
+    tell(f"checkpoint {place(Path(checkpoint)) if checkpoint else '-'}")
     if not choice.confirmed:
-        how = f"tune best {sweep_argument(paths)} --confirm 3"
-        echo(f"confirm    {how}  (measured only once so far, by the search)")
+        tell(f"confirm    tune best {sweep_argument(paths)} --confirm 3")
+        tell("           (the search measured it only once)")
 
 
 def _in_words(values: Mapping[str, float | None]) -> str:

@@ -8,7 +8,7 @@ import typer
 
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage
-from tuning.cli.formatting import echo
+from tuning.cli.formatting import place, tell
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust
 from tuning.cli.use.model import ModelOptions
 
@@ -77,18 +77,18 @@ def _write(picked: SelectedModel, name: str, verify: bool, force: bool, classic:
 
     write = export_classic if classic else export_selected
     target, checks = write(picked, name, verify, force)
-    echo(f"exported {picked.name} to {target}")
+    tell(f"exported {picked.name} to {place(target)}")
     for check in checks:
-        echo(f"verified   {check.summary}")
+        tell(f"verified   {check.summary}")
     model = target / "final" if classic else target
     if (line := perplexity_line(model)) is not None:
-        echo(f"perplexity {line}")
+        tell(f"perplexity {line}")
     form = make_format(name)
     for runtime in form.judges(model) if verify else ():
         if not runtime.installed:
             needs = runtime.needs
-            echo(f"not run    {needs}; to verify with it: pip install {needs}")
-    echo(f"load       {form.load_line(model).format(folder=model)}")
+            tell(f"not run    {needs}; to verify with it: pip install {needs}")
+    tell(f"load       {form.load_line(model).format(folder=place(model))}")
 
 
 def _register(picked: SelectedModel, name: str, verify: bool) -> None:
@@ -98,8 +98,8 @@ def _register(picked: SelectedModel, name: str, verify: bool) -> None:
 
     made = register_selected(picked, name, verify)
     alias = CHAMPION if picked.confirmed else CANDIDATE
-    echo(f"registered {picked.name} as {name} version {made.version}, @{alias}")
-    echo(f"verified   {made.verification.summary}")
-    echo(f'load       mlflow.pyfunc.load_model("{made.uri(alias)}")')
+    tell(f"registered {picked.name} as {name} version {made.version}, @{alias}")
+    tell(f"verified   {made.verification.summary}")
+    tell(f'load       mlflow.pyfunc.load_model("{made.uri(alias)}")')
     if not picked.confirmed:
-        echo(f"not @champion: {picked.unconfirmed_reason}")
+        tell(f"not @champion: {picked.unconfirmed_reason}")

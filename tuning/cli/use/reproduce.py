@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tuning.cli.damage import AcceptDamage, intact
-from tuning.cli.formatting import echo
+from tuning.cli.formatting import tell
 from tuning.cli.options import Address, StorageDir, Sweep, Trust, trusted_sweep
 
 
@@ -36,15 +36,17 @@ def reproduce(
     record = read_trial(find_trial(paths, trial))
     result = run_again(paths, read_spec(paths), record, address)
     if result.first is None:
-        echo(f"{trial}: bit-identical in all of {result.reports} reports")
+        tell(f"{trial}: bit-identical in all of {result.reports} reports")
         for line in result.differences:
-            echo(f"though different in {line}")
+            tell(f"though different in {line}")
         return
-    echo(f"{trial}: not the same; {result.first}")
+    tell(f"{trial}: not the same; {result.first}")
     for line in result.differences:
-        echo(f"different {line}")
+        tell(f"different {line}")
     if not result.differences:
-        echo("nothing that is recorded differs: the training is not deterministic, or the")
-        echo("trial was resumed on other hardware in between")
-    echo(f"log {result.log}")
+        tell(
+            "nothing that is recorded differs: the training is not deterministic, or the "
+            "trial was resumed on other hardware in between"
+        )
+    tell(f"log {result.log}")
     raise typer.Exit(1)

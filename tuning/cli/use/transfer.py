@@ -33,7 +33,7 @@ def transfer(
     set_: Set = [],  # noqa: B006 - typer reads the default, it is never changed
     verify: Annotated[
         int | None,
-        typer.Option(min=2, max=9, help="Train so many trials around the prediction: 2 or 3."),
+        typer.Option(min=2, max=9, help="Number of trials to train around the prediction."),
     ] = None,
     beyond: Annotated[
         bool, typer.Option("--beyond", help="Go beyond 10 times the largest size and compute.")
