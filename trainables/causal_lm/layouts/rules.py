@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from results.checkpoints.tensor_layout import read_layout, weights_file
 from search_spaces.layout import Layout
 from trainables.causal_lm.experts import ExpertsConfig
 from trainables.training.pipeline_rules import pipeline_problem
@@ -120,6 +122,14 @@ def saved_sizes(model: str) -> dict[str, int]:
     found = {name: known[name] for name in _CUT if isinstance(known.get(name), int)}
     layers = known.get("num_hidden_layers")
     return {**found, "num_layers": layers} if isinstance(layers, int) else found
+
+
+def saved_parameters(model: str) -> int | None:
+    """Number of weights of a model in a folder, by the headers of its files; None of a hub's."""
+    file = weights_file(Path(model).expanduser())
+    if not file.is_file():
+        return None
+    return sum(math.prod(tensor.shape) for tensor in read_layout(file).tensors.values())
 
 
 def unknown_type(model: str | None) -> str | None:
