@@ -84,6 +84,8 @@ FUNCTIONS: dict[str, tuple[Callable[..., Any], tuple[int, int]]] = {
     "log": (math.log, (1, 2)),
 }
 """Name to function, and its least and greatest number of arguments."""
+QUOTES = ("param", "metric")
+"""`param("a-b")` and `metric("a/b")` name what is no Python name."""
 _ALLOWED = "a formula has numbers, text, parameters' names, + - * / // % **, comparisons, and, or"
 _REST = f"not, in, if-else and {', '.join(FUNCTIONS)}"
 
@@ -95,7 +97,7 @@ class Expression:
     Attributes:
         text: as written in the file.
         tree: syntax tree; holds allowed nodes only.
-        names: dotted names of the parameters in the formula, in order.
+        names: dotted names of the parameters or metrics in the formula, in order.
     """
 
     text: str
@@ -126,13 +128,13 @@ def parse(text: str) -> Expression:
 
 
 def dotted_name(node: ast.expr) -> str | None:
-    """The parameter that a node names, by `a.b` or `param("a-b")`; None for other nodes."""
+    """What a node names, by `a.b`, `param("a-b")` or `metric("a/b")`; None for other nodes."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
         parent = dotted_name(node.value)
         return parent and f"{parent}.{node.attr}"
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "param":
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in QUOTES:
         given = [a.value for a in node.args if isinstance(a, ast.Constant)]
         if len(given) == len(node.args) == 1 and isinstance(given[0], str) and not node.keywords:
             return given[0]

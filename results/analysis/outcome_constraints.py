@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.errors import suggest
 from search_spaces.expressions import parse
-from search_spaces.formulas.constraints import violations
+from search_spaces.formulas.constraints import quoting_hint, violations
 
 
 def with_violations(
@@ -31,9 +31,10 @@ def with_violations(
     amounts = violations(constraints, newest)
     reasons = [record.reason]
     for text in (text for text, amount in amounts.items() if amount > 0):
-        names = parse(text).names
+        names = (formula := parse(text)).names
         if missing := next((name for name in names if name not in newest), None):
-            reasons.append(f"never reported {missing}{suggest(missing, newest)}, for {text}")
+            hint = quoting_hint(formula, newest, "metric") or suggest(missing, newest)
+            reasons.append(f"never reported {missing}{hint}, for {text}")
         else:
             values = ", ".join(f"{name} {newest[name]:.4g}" for name in names)
             reasons.append(f"breaks {text} ({values})")

@@ -86,8 +86,12 @@ def _explain_confirmed(confirmed: Confirmation) -> str:
     place = f"the {'lowest' if first == 'min' else 'highest'}"
     if len(confirmed.modes) > 1:
         place = f"the {confirmed.rule} of a Pareto front of {len(confirmed.front)}"
-    reasons = ", ".join([*values, f"{place} of {len(confirmed.trials)} trials"])
+    reasons = ", ".join([*values, f"{place} of {_trials(len(confirmed.trials))}"])
     return f"confirmed {confirmed.where} with {how}: {reasons}"
+
+
+def _trials(count: int) -> str:
+    return f"{count} trial{'s' * (count > 1)}"
 
 
 def rank_candidates(
@@ -143,7 +147,7 @@ def winner_by_rule(
         UserError: there is no winner; see `rank_candidates`.
     """
     first, *rest = rank_candidates(paths, spec, select, trials)
-    among, objectives = f"{len(rest) + 1} trials", selection_objectives(spec, select)
+    among, objectives = _trials(len(rest) + 1), selection_objectives(spec, select)
     if len(objectives) > 1:
         names = ", ".join(f"{mode} {name}" for name, mode in objectives.items())
         return Selection(first, f"the {select.rule} of a Pareto front of {among} ({names})")

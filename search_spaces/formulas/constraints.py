@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -169,9 +169,15 @@ def unknown_name_errors(expression: Expression, known: set[str]) -> Iterator[str
         hint = suggest(name, {k for k in known if k.replace(".", "").isidentifier()} or known)
         if inside := sorted(k for k in known if k.startswith(f"{name}.")):
             hint = f"; it is a group, name one of {', '.join(inside)}"
-        if dashed := sorted(k for k in known if "-" in k and k in expression.text):
-            hint = f"; a formula reads {dashed[0]} as a difference, so give it a name with _"
-        yield f"unknown parameter '{name}'{hint}"
+        yield f"unknown parameter '{name}'{quoting_hint(expression, known, 'param') or hint}"
+
+
+def quoting_hint(expression: Expression, known: Iterable[str], quote: str) -> str:
+    """End of an error line, if a formula reads a known name as an operation: how to name it."""
+    text = expression.text.replace(" ", "")
+    missed = [k for k in known if k in text and not k.replace(".", "").isidentifier()]
+    odd = max((k for k in missed if k not in expression.names), key=len, default=None)
+    return f"; to name '{odd}', write {quote}(\"{odd}\")" if odd else ""
 
 
 def fixed_values(fixed: Tree) -> Iterator[tuple[str, Any]]:

@@ -144,7 +144,7 @@ class SweepSpec(Section):
     )
     outcome_constraints: Annotated[list[str], AfterValidator(check_outcome_constraints)] = Field(
         default_factory=list,
-        description="Formulas that a winner's metrics satisfy: peak_memory_gb <= 40.",
+        description="Formulas that a winner's metrics satisfy: peak_memory_gib <= 40.",
     )
     points: Annotated[list[dict[str, Any]], AfterValidator(check_points)] = Field(
         default_factory=list,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from ruamel.yaml import YAML
 from results.checkpoints.commit import newest_intact
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
+from search_spaces.examples import examples
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.spec.scheduler import SCHEDULERS
 from search_spaces.spec.search import SEARCHERS
@@ -127,6 +129,22 @@ def test_documented_keys_load(
     for name in re.findall(r"\$\{(\w+)\}", file.read_text()):
         monkeypatch.setenv(name, "https://example.org/hook")
     load_sweep(file)
+
+
+def example_commands() -> Iterator[tuple[Path, list[str]]]:
+    """(file, changes) of each command that is in the comments of a shipped sweep file."""
+    for file in (file for file in examples().values() if file.parent.name != "pipelines"):
+        text = re.sub(r"\\\n#\s*", "", file.read_text())
+        for line in re.findall(r"^#\s+tune run (.*--set.*)$", text, re.MULTILINE):
+            name, *words = shlex.split(line)
+            assert Path(name).name == file.name
+            yield file, [word for word in words if word != "--set"]
+
+
+@pytest.mark.parametrize(("file", "changes"), list(example_commands()))
+def test_changes_in_comments_of_examples_fit_the_file(file: Path, changes: list[str]) -> None:
+    """Without the files of data and models, which are the reader's."""
+    preflight(load_sweep(file, changes))
 
 
 def test_documented_errors_are_those_of_the_loader(tmp_path: Path) -> None:

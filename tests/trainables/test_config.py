@@ -1,9 +1,12 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.lora import LoRAConfig
 from trainables.config import TrainableConfig
 from trainables.registry import TRAINABLES, resolve
 
@@ -89,6 +92,13 @@ def test_checkpoint_bytes_count_weights_and_adam_state() -> None:
     digits = resolve("digits").Config()
     assert digits.checkpoint_bytes == 12 * (64 * 64 + 64 + 64 * 64 + 64 + 64 * 10 + 10)
     assert CausalLMConfig(model_name_or_path="gpt2").checkpoint_bytes is None
+
+
+def test_checkpoint_bytes_of_a_pretrained_model_count_its_files(tmp_path: Path) -> None:
+    save_file({"a": np.zeros((3, 5), np.float16), "b": np.zeros(7)}, tmp_path / "model.safetensors")
+    model = CausalLMConfig(model_name_or_path=str(tmp_path))
+    assert model.checkpoint_bytes == 12 * (3 * 5 + 7)
+    assert model.model_copy(update={"lora": LoRAConfig()}).checkpoint_bytes is None
 
 
 @pytest.mark.parametrize("config", [type(resolve(n).Config()) for n in ("digits", "causal_lm")])

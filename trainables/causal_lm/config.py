@@ -13,6 +13,7 @@ from trainables.causal_lm.layouts.memory import layout_memory
 from trainables.causal_lm.layouts.rules import (
     expert_problem,
     layout_problem,
+    saved_parameters,
     saved_sizes,
     sequence_problem,
     unknown_type,
@@ -181,21 +182,20 @@ class CausalLMConfig(ShapeConfig):
 
     @property
     def num_parameters(self) -> int | None:
-        """Weights of the model; None if files would have to be read, of it or its tokenizer."""
-        return None if self.model_name_or_path is not None else super().num_parameters
+        """Weights of the model; None for one of a hub, or with the tokenizer of another."""
+        if self.model_name_or_path is not None:
+            return saved_parameters(self.model_name_or_path)
+        return super().num_parameters
 
     @property
     def checkpoint_bytes(self) -> int | None:
-        """Size of float32 weights and of the optimizer's averages of their gradients."""
-        if self.num_parameters is None:
+        """Size of float32 weights and of the optimizer's averages of their gradients; for a
+        pretrained model at most. None for adapters."""
+        if (weights := self.num_parameters) is None or self.lora is not None:
             return None
-        embedding = self.vocab_size * self.hidden_size
-        averages = {
-            "adamw": 2 * self.num_parameters,
-            "lion": self.num_parameters,
-            "muon": self.num_parameters + embedding,
-        }
-        return 4 * (self.num_parameters + averages[self.optimizer])
+        embedding = weights if self.is_pretrained else self.vocab_size * self.hidden_size
+        averages = {"adamw": 2 * weights, "lion": weights, "muon": weights + embedding}
+        return 4 * (weights + averages[self.optimizer])
 
     def missing_files(self) -> list[Problem]:
         """Globs without a match, what a pretrained model lacks, and `peft` for adapters."""

@@ -12,7 +12,7 @@ from trainables.config import Problem, path_in
 from trainables.data.conversations.config import GENERATED_HELP, AnswersConfig
 from trainables.data.conversations.forms import ANSWERS, AUTO
 from trainables.data.text.config import Sets
-from trainables.grpo.rewards import RewardConfig, problem_of
+from trainables.grpo.rewards import RewardConfig, call_problem, problem_of
 from trainables.sft.config import TunedConfig
 from trainables.training.start_model import resolve_reward_model, reward_model_problem
 from trainables.user_code import loader
@@ -145,8 +145,11 @@ class GRPOConfig(TunedConfig):
         for name in (name for name in self.rewards if ":" in name):
             try:
                 loader.find(name)
+                problem = call_problem(name)
             except UserError as e:
-                found.append((("rewards", name), str(e).removeprefix("trainable ")))
+                problem = str(e).removeprefix("trainable ")
+            if problem:
+                found.append((("rewards", name), problem))
         for name, path in ((name, r.path) for name, r in self.rewards.items() if r.path):
             if problem := reward_model_problem(path):
                 found.append((("rewards", name), problem))

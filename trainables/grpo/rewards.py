@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from trainables.classifier.scorer import RewardModel
 
 
+PASSED = ("question", "answer", "completion")
+"""Keywords of a user's function."""
+
+
 class RewardConfig(BaseModel):
     """One of the rewards that are added up."""
 
@@ -164,6 +168,21 @@ def problem_of(name: str, config: RewardConfig) -> str | None:
     return None
 
 
+def call_problem(name: str) -> str | None:
+    """Why a user's function cannot be called with the keywords `PASSED`, if so."""
+    _, function = loader.function(name)
+    if function is None or function.decorator_list:
+        return None
+    takes, first = function.args, len(function.args.args) - len(function.args.defaults)
+    names = {a.arg for a in (*takes.args, *takes.kwonlyargs)}
+    pairs = zip(takes.kwonlyargs, takes.kw_defaults, strict=True)
+    needed = {a.arg for a in (*takes.args[:first], *(a for a, d in pairs if d is None))}
+    whole = takes.kwarg is not None or names >= set(PASSED)
+    if whole and needed <= set(PASSED) and not takes.posonlyargs:
+        return None
+    return f"is called with the keywords {', '.join(PASSED)}, got ({ast.unparse(takes)})"
+
+
 def short_name(name: str) -> str:
     """Of a reward in names of metrics."""
     return name.rpartition(":")[2]
@@ -202,12 +221,12 @@ def _each(
         return [REWARDS[name](sample, config) for sample in samples]
     if model is not None:
         return model.scores([_conversation(sample) for sample in samples])
-    judge, keys = loader.load(name), ("question", "answer", "completion")
+    judge = loader.load(name)
     try:
-        inspect.signature(judge).bind(**dict.fromkeys(keys))
+        inspect.signature(judge).bind(**dict.fromkeys(PASSED))
     except TypeError as e:
-        raise UserError(f"reward {name}: is called with {', '.join(keys)} of each one: {e}") from e
-    return [_checked(name, judge(**{key: getattr(s, key) for key in keys})) for s in samples]
+        raise UserError(f"reward {name}: is called with {', '.join(PASSED)}: {e}") from e
+    return [_checked(name, judge(**{key: getattr(s, key) for key in PASSED})) for s in samples]
 
 
 def _conversation(sample: Completion) -> Conversation:

@@ -54,7 +54,7 @@ class StartConfig(CausalLMConfig):
 
     @property
     def num_parameters(self) -> int | None:
-        """Weights of the model; None for a pretrained one in a folder."""
+        """Weights of the model; None for one of a hub."""
         return super().num_parameters if self.start is None else self.start.num_parameters
 
     @property

@@ -172,6 +172,7 @@ def _log_to_stderr(level: str) -> None:
     logging.getLogger().handlers[0].addFilter(_without_secrets)
     for name in ("search_spaces", "results", "trainables", "tuning"):
         logging.getLogger(name).setLevel(level)
+    logging.getLogger("bitsandbytes").setLevel(logging.ERROR)  # advises what nothing here uses
 
 
 def _without_secrets(record: logging.LogRecord) -> bool:

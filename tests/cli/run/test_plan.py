@@ -7,6 +7,7 @@ import re
 
 import pytest
 
+from search_spaces.examples import find_example
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import DIGITS, Tune
 from trainables.registry import resolve
@@ -246,6 +247,19 @@ def test_metric_that_is_not_reported_is_refused(tune: Tune) -> None:
     assert "federated does not report 'speed' (valid: accuracy, clients, loss, train_loss)" in (
         tune.refused("run", DIGITS, *change)
     )
+
+
+def test_outcome_constraint_on_a_metric_that_is_not_reported_is_refused(tune: Tune) -> None:
+    limit = ["--set", "outcome_constraints=[losss <= 3]"]
+    assert "digits does not report 'losss' (did you mean 'loss'?)" in (
+        tune.refused("plan", DIGITS, *limit)
+    )
+    tune.write("code.jsonl", '{"text": "def f(): pass"}')
+    sets = ["--set", "fixed.data={source: stdlib, selection: {code: code.jsonl}}", "--set"]
+    llm = ["plan", str(find_example("llm")), *sets]
+    output = tune.refused(*llm, "outcome_constraints=[eval_loss/code <= 3]")
+    assert output.endswith("""'code'; to name 'eval_loss/code', write metric("eval_loss/code")\n""")
+    tune(*llm, 'outcome_constraints=[metric("eval_loss/code") <= 3]')
 
 
 def test_missing_data_files_are_refused(tune: Tune) -> None:

@@ -73,7 +73,7 @@ def test_selection_ranks_the_pareto_front(sweep: SweepPaths) -> None:
     assert order(sweep, **heavy, weights={"loss": 9.0})[0] == "t0000"
     assert order(sweep, **heavy, weights={"seconds": 9.0})[0] == "t0002"
     choice = winner_by_rule(sweep, SPEC, SelectSpec(objectives={"loss": "min", "seconds": "max"}))
-    assert choice.why == "the knee of a Pareto front of 1 trials (min loss, max seconds)"
+    assert choice.why == "the knee of a Pareto front of 1 trial (min loss, max seconds)"
     with pytest.raises(UserError, match="a finite 'loss' and 'memory' yet"):
         order(sweep, objectives={"loss": "min", "memory": "min"})
 

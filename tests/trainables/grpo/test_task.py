@@ -102,6 +102,28 @@ def test_a_file_of_questions_and_a_function_are_learned_from(tmp_path: Path, cac
 
 
 @pytest.mark.parametrize(
+    ("takes", "fits"),
+    [
+        ("question, answer, completion", True),
+        ("completion, *, scale=2, **row", True),
+        ("completion", False),
+        ("questions, answers, completions", False),
+        ("question, answer, completion, model", False),
+        ("question, answer, completion, *, model", False),
+    ],
+)
+def test_functions_that_take_other_arguments_are_refused(
+    tmp_path: Path, takes: str, fits: bool
+) -> None:
+    (tmp_path / "mine.py").write_text(f"def score({takes}):\n    return 0\n")
+    name = f"{tmp_path / 'mine.py'}:score"
+    config = GRPOConfig.model_validate({**CONFIG, "rewards": {name: {}}, "solved_by": None})
+    assert [text.partition(", got ")[2] for path, text in config.missing_files()] == (
+        [] if fits else [f"({takes})"]
+    )
+
+
+@pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"sft": None}, "set model_name_or_path to a fine-tuned one, or sft"),

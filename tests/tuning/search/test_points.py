@@ -61,6 +61,8 @@ def test_violations_of_outcome_constraints() -> None:
     assert list(told.values()) == [2.0, 1.0, 1.0, 1.0, 1.0, -5.0]
     assert violations(["a <= 3"], {"a": float("nan")}) == {"a <= 3": 1.0}
     assert violations(["a <= 3"], {"a": 3.0}) == {"a <= 3": 0.0}
+    slash = 'metric("a/b-c") <= 3'
+    assert violations([slash], {"a/b-c": 5.0}) == {slash: 2.0}
 
 
 def infeasible_below(limit: float) -> dict[str, Any]:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
+from pathlib import Path
 
+from results.checkpoints.tensor_layout import read_layout, weights_file
 from search_spaces.layout import Layout
 from trainables.causal_lm.experts import ExpertsConfig
 from trainables.training.pipeline_rules import pipeline_problem
@@ -117,6 +120,14 @@ def saved_sizes(model: str) -> dict[str, int]:
     found = {name: known[name] for name in _CUT if isinstance(known.get(name), int)}
     layers = known.get("num_hidden_layers")
     return {**found, "num_layers": layers} if isinstance(layers, int) else found
+
+
+def saved_parameters(model: str) -> int | None:
+    """Number of weights of a model in a folder, by the headers of its files; None of a hub's."""
+    file = weights_file(Path(model).expanduser())
+    if not file.is_file():
+        return None
+    return sum(math.prod(tensor.shape) for tensor in read_layout(file).tensors.values())
 
 
 def unknown_type(model: str | None) -> str | None:

@@ -203,7 +203,7 @@ def _open_rows(data: RowsConfig, cache: Path) -> tuple[RowsConfig, list[Path]]:
         if not (files := data.files()):
             raise UserError(f"data.paths: no file matches {', '.join(data.paths)}")
         data, form = data.recognised(files)
-        log.info("data: %s, %d files", form, len(files))
+        log.info("data: %s; files: %d", form, len(files))
         return data, files
     limit, columns = data.max_rows or MAX_ROWS, data.made_columns
     if kind := GENERATED.get(data.source):

@@ -240,7 +240,7 @@ def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: Path) ->
     ]
     each = largest_checkpoint(spec, sampled)
     if each is None:
-        return [*lines, "disk       unknown: the training code decides what it saves"]
+        return [*lines, "disk       unknown until a trial has saved a checkpoint"]
     kept = each * spec.checkpoint.keep
     total = f", {size(kept * trials)} for {trials} trials" if trials else ""
     lines.append(

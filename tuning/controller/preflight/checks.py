@@ -16,6 +16,8 @@ from search_spaces.domains.domain import Domain
 from search_spaces.domains.normal import SPREAD
 from search_spaces.domains.parser import fixed_formulas
 from search_spaces.errors import UserError, suggest
+from search_spaces.expressions import parse
+from search_spaces.formulas.constraints import quoting_hint
 from search_spaces.layout import Layout
 from search_spaces.loading.explain import MAX_PROBLEMS
 from search_spaces.loading.sweep_file import LoadedSweep
@@ -163,6 +165,12 @@ def _code_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> Problems:
     for name in missing if reported else ():
         problem = f"{spec.trainable} does not report '{name}'{suggest(name, reported)}"
         found.append((("metric",), problem))
+    formulas = [parse(text) for text in spec.outcome_constraints] if reported else []
+    for i, formula in enumerate(formulas):
+        for name in (name for name in formula.names if name not in reported):
+            hint = quoting_hint(formula, reported, "metric") or suggest(name, reported)
+            problem = f"{spec.trainable} does not report '{name}'{hint}"
+            found.append((("outcome_constraints", i), problem))
     return found
 
 
