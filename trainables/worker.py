@@ -18,6 +18,7 @@ from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restore_newest
 from trainables.job import Answer, Channel, TrialJob, as_number, as_step
 from trainables.parallel.mesh import Mesh, RankSums
+from trainables.runtime.device_meter import DeviceMeter
 from trainables.runtime.preemption import (
     LeaveCheck,
     Preempted,
@@ -82,12 +83,14 @@ class Worker(RankSums):
             self.job.paths, self.job.attempt, self.rank, self.device, self.times
         )
 
-    def begin(self, source: Mapping[str, str]) -> None:
+    def begin(self, source: Mapping[str, str], meter: DeviceMeter | None = None) -> None:
         """Record code, versions and hardware; once per attempt, before training.
 
         Args:
             source: digests of the training code's files, see `Trainable.source`.
+            meter: of the device.
         """
+        self._sampler.meter = meter
         if self.rank == 0:
             self._provenance.begin(source)
 

@@ -16,6 +16,7 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.launch.node_notices import watch_node
 from trainables.runtime.gpu_share import (
     BACKEND,
+    NO_LIMIT,
     hide_devices,
     is_shared,
     limit_compute,
@@ -77,7 +78,10 @@ class WorkerGroupSpec:
             preload=preload,
             process_group_timeout_s=spec.resources.process_group_timeout_s,
             notices=spec.failure.preemption_notices,
-            nccl=tuple(spec.resources.nccl.items()),
+            nccl=(
+                *spec.resources.nccl.items(),
+                *(NO_LIMIT if spec.resources.gpus_per_worker == "auto" else ()),
+            ),
         )
 
     @property
@@ -129,13 +133,12 @@ def fit(
 
     set_environment(spec, check_s)
     shared = spec.workers > 1 and is_shared(spec.gpus_per_worker)
+    backend = os.environ.get("TUNE_BACKEND") or (BACKEND if shared else None)
     timeout_s = math.ceil(spec.process_group_timeout_s)
     trainer(
         loop,
         train_loop_config=config,
-        torch_config=NodeNetworkConfig(
-            backend=BACKEND if shared else None, timeout_s=timeout_s, nccl=spec.nccl
-        ),
+        torch_config=NodeNetworkConfig(backend=backend, timeout_s=timeout_s, nccl=spec.nccl),
         scaling_config=scaling_config(spec),
         run_config=run,
     ).fit()

@@ -51,7 +51,7 @@ class Lane:
     ) -> None:
         self.id = f"{LANE}{uuid.uuid4().hex[:8]}"
         self._broker, self._spec, self._after = broker, spec, after
-        self.workers = spec.workers
+        self.workers, self.gpus_per_worker = spec.workers, spec.gpus_per_worker
         self._task = LaneTask(
             self.id,
             broker,
