@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from pydantic import Field
 
+from results.records.worker_samples import GPU_NEEDED, GPU_PERCENT
 from tests.ray.stepping import Stepping, SteppingConfig
-from trainables.runtime.device_meter import DeviceMeter, DeviceUse
+from trainables.runtime.device_meter import DeviceMeter
 from trainables.worker import Worker
 
 RATES = {1.0: 100.0, 0.5: 90.0, 0.33: 80.0}
@@ -31,7 +32,7 @@ class Sharing(Stepping):
     Config = SharingConfig
 
     def device_meter(self, device: torch.device) -> DeviceMeter:
-        return lambda: DeviceUse(busy=40.0, needed=20.0)
+        return lambda: {GPU_PERCENT: 40.0, GPU_NEEDED: 20.0}
 
     def step(self, number: int, config: Any, worker: Worker) -> float:
         marks, share = Path(config.marks), part_of_device()

@@ -1,4 +1,4 @@
-"""`gpus_per_worker: auto` on a cluster that announces a GPU, and on a trainable that measures it."""
+"""`gpus_per_worker: auto` on a cluster that announces a GPU, with a trainable that measures it."""
 
 from __future__ import annotations
 

@@ -16,8 +16,8 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.launch.node_notices import watch_node
 from trainables.runtime.gpu_share import (
     BACKEND,
-    NO_LIMIT,
-    hide_devices,
+    THREADS,
+    VISIBLE,
     is_shared,
     limit_compute,
     limit_memory,
@@ -69,6 +69,8 @@ class WorkerGroupSpec:
         cls, spec: SweepSpec, workers: int, gpus_per_worker: float, folder: str, preload: str = ""
     ) -> Self:
         """The workers of a trial of a sweep."""
+        # the choice of kernels, and with it a curve's last bits, depends on the multiprocessors
+        is_free = spec.resources.gpus_per_worker == "auto" and THREADS not in os.environ
         return cls(
             workers,
             spec.resources.cpus_per_worker,
@@ -78,10 +80,7 @@ class WorkerGroupSpec:
             preload=preload,
             process_group_timeout_s=spec.resources.process_group_timeout_s,
             notices=spec.failure.preemption_notices,
-            nccl=(
-                *spec.resources.nccl.items(),
-                *(NO_LIMIT if spec.resources.gpus_per_worker == "auto" else ()),
-            ),
+            nccl=(*spec.resources.nccl.items(), *[(THREADS, "100")] * is_free),
         )
 
     @property
@@ -228,7 +227,7 @@ def claim_device(gpus_per_worker: float) -> torch.device:
     from ray.train.torch import get_device
 
     if not gpus_per_worker:
-        hide_devices()
+        os.environ[VISIBLE] = ""  # Ray does not hide the devices of others
     limit_compute(gpus_per_worker)
     device = get_device()
     limit_memory(gpus_per_worker, device)

@@ -14,12 +14,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-_PIPES, _THREADS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+_PIPES, THREADS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _DEFAULT_PIPES = "/tmp/nvidia-mps"
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
-NO_LIMIT = ((_THREADS, "100"),)
-"""Variables of workers that share a GPU without a limit: kernels differ by the multiprocessors that
-they may use, and with them the last bits of a curve."""
+VISIBLE = "CUDA_VISIBLE_DEVICES"
 CONTEXT = 1.3 * 2**30
 """Bytes of a device that a process holds beside its tensors: CUDA's context and libraries 0.7 GiB,
 a communicator of NCCL 0.5 GiB (torch 2.11, H100)."""
@@ -30,11 +27,6 @@ BACKEND = "gloo"
 def is_shared(gpus_per_worker: float) -> bool:
     """Whether workers share devices."""
     return 0 < gpus_per_worker < 1
-
-
-def hide_devices() -> None:
-    """Let this process see no GPU. Call it before CUDA starts."""
-    os.environ[_VISIBLE] = ""
 
 
 def mps_is_running() -> bool:
@@ -48,7 +40,7 @@ def limit_compute(gpus_per_worker: float) -> None:
     Call it before CUDA starts. A limit that the environment has already is kept.
     """
     if is_shared(gpus_per_worker) and mps_is_running():
-        os.environ.setdefault(_THREADS, f"{100 * gpus_per_worker:g}")
+        os.environ.setdefault(THREADS, f"{100 * gpus_per_worker:g}")
 
 
 def limit_memory(gpus_per_worker: float, device: torch.device) -> None:

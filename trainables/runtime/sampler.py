@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from results.records.worker_samples import GPU_NEEDED, GPU_PERCENT, sample_line
+from results.records.worker_samples import sample_line
 from results.trial_paths import TrialPaths
 from trainables.runtime.device_meter import DeviceMeter
 
@@ -100,18 +100,12 @@ class UsageSampler:
             return
         age = now - self._began
         self._next = now + max(_SHORTEST_S, *(min(part * age, most) for part, most in _INTERVALS))
-        values = self._of_process() | self._of_device()
+        values = self._of_process() | (self.meter() if self.meter else {})
         if self._device.type == "cuda":
             values |= self._of_gpu()
         line = sample_line(step, time.time(), values, self.times.take(), self._place)
         with suppress(FileNotFoundError), open(self._file, "a", encoding="utf-8") as f:
             f.write(line)  # no fsync: these values are only displayed
-
-    def _of_device(self) -> dict[str, float]:
-        if self.meter is None:
-            return {}
-        busy, needed = self.meter()
-        return {GPU_PERCENT: busy} | ({} if needed is None else {GPU_NEEDED: needed})
 
     def _of_process(self) -> dict[str, float]:
         """Network counts are of the machine since its start; disk counts of this process."""

@@ -24,7 +24,6 @@ from results.records.reports import Report
 from results.records.trial import Attempt, TrialRecord
 from search_spaces.errors import suggest
 from search_spaces.patterns import matches
-from search_spaces.spec.failure import FailureSpec
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from tuning.controller.resources.trial_layouts import TrialLayouts
@@ -160,7 +159,12 @@ class FailurePolicy:
         if len(alike) > 1:
             return failure.error
         same = [a for a in attempts if a.cause is failure.cause and a.remedy not in MORE_MEMORY]
-        limit = _limit(self._spec.failure, failure.cause)
+        spec = self._spec.failure
+        limit = {
+            Cause.BUG: spec.max_retries,
+            Cause.PREEMPTION: spec.max_preemptions,
+            Cause.INFRASTRUCTURE: spec.max_infrastructure,
+        }[failure.cause]
         return None if limit is None or len(same) <= limit else _too_many(failure, same)
 
 
@@ -189,14 +193,6 @@ def _too_many(failure: Failure, attempts: Sequence[Attempt]) -> str:
     if len(kinds) == 1:
         return f"{failure.error} (the same error {count} times)"
     return f"{failure.error} ({count} attempts failed, {failure.cause})"
-
-
-def _limit(spec: FailureSpec, cause: Cause) -> int | None:
-    return {
-        Cause.BUG: spec.max_retries,
-        Cause.PREEMPTION: spec.max_preemptions,
-        Cause.INFRASTRUCTURE: spec.max_infrastructure,
-    }[cause]
 
 
 def _suspect_machines(

@@ -5,7 +5,6 @@ Only trials of one worker share a GPU. `gpu_shares` decides.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from statistics import mean, median
 
 from results.records.failures import Remedy
@@ -16,7 +15,7 @@ from trainables.job import TrialJob
 from trainables.registry import resolve
 from tuning.controller.resources.capacity import Capacity
 from tuning.controller.resources.gpu_shares import GpuShares, Measurement, decide, undo
-from tuning.controller.resources.placement import Placement, compute_placement, workers_per_gpu
+from tuning.controller.resources.placement import Placement, workers_per_gpu
 from tuning.controller.sweep import SweepController
 
 _RATE = "_per_second"
@@ -58,7 +57,8 @@ class GpuSharing:
             self._devices[job.key] = next((s.place.get("uuid", "") for s in samples), "")
             self._rates[job.key] = []
         elif [*self._devices.values()].count(device) == workers_per_gpu(self._share_of(job)):
-            self._rates[job.key] += rate_of(report.metrics)
+            found = sorted(m for m in report.metrics.items() if m[0].endswith(_RATE) and m[1] > 0)
+            self._rates[job.key] += found[:1]
 
     def on_end(self, job: TrialJob) -> bool:
         """An attempt has ended; returns whether the next ones have another share."""
@@ -79,23 +79,24 @@ class GpuSharing:
 
     def _measure(self, job: TrialJob, rates: list[tuple[str, float]]) -> None:
         share, now = self._share_of(job), self._state
+        reports = self._run.records[job.trial_id].attempts[job.attempt - 1].reports or 0
         samples = [s.values for s in read_samples(job.paths, job.attempt)][1:]
         busy = [s[GPU_PERCENT] for s in samples if GPU_PERCENT in s]
         needed = [s[GPU_NEEDED] for s in samples if GPU_NEEDED in s]
         if rates and needed:
             idle, memory = 1 - mean(busy) / 100, max(needed) / 100
-            rate, unit = median(value for _, value in rates), rates[0][0]
+            rate, unit = median(value for _, value in rates), f"{rates[0][0].removesuffix(_RATE)}/s"
             found = Measurement(share=share, idle=idle, memory=memory, rate=rate, unit=unit)
             now = now.model_copy(update={"measured": (*now.measured, found)})
             self._save(decide(now, lambda share: self._placement(share).concurrency))
-        elif samples and share == 1:
+        elif reports > 1 and share == 1:
             self._unknown += 1
             if self._unknown == _UNKNOWN_AFTER:
                 lacks = "a GPU's use is not measured" if rates else f"no metric ends in {_RATE}"
                 self._save(now.decided(f"1 stays: {lacks}", now.share, settled=True))
 
     def _placement(self, share: float) -> Placement:
-        return compute_placement(self._run.spec.resources, self._capacity.nodes(), share)
+        return self._capacity.placement.with_share(share, self._capacity.nodes())
 
     def _share_of(self, job: TrialJob) -> float:
         attempt = self._run.records[job.trial_id].attempts[job.attempt - 1]
@@ -106,11 +107,5 @@ class GpuSharing:
         self._run.table.fence.check()
         write_atomic(self._run.paths.gpu_shares, state.model_dump_json(indent=1).encode())
         for line in state.decisions[len(self._state.decisions) :]:
-            self._run.observers.message(f"GPUs: {line}")
+            self._run.observers.message(line)
         self._state = state
-
-
-def rate_of(metrics: Mapping[str, float]) -> list[tuple[str, float]]:
-    """Unit and value of what a report says the trial trains; empty if it says nothing."""
-    named = sorted(name for name in metrics if name.endswith(_RATE) and metrics[name] > 0)
-    return [(f"{name.removesuffix(_RATE)}/s", metrics[name]) for name in named[:1]]

@@ -12,6 +12,7 @@ from results.records.failures import Remedy
 from results.records.reports import Report
 from results.records.trial import TrialState
 from results.records.worker_samples import GPU_NEEDED, GPU_PERCENT, sample_line
+from tests.reports import append_report
 from tests.tuning.fake_pool import Sweep
 from trainables.job import TrialJob
 
@@ -36,6 +37,7 @@ def report(
         f.write(sample_line(step, 0.0, values, place={"uuid": gpu}))
     metrics = {"loss": 1.0} if rate is None else {"loss": 1.0, "tokens_per_second": rate}
     said = Report(step=step, metrics=metrics, attempt=job.attempt, time=time.time())
+    append_report(job.paths, said)
     sweep.workers.sharing.on_report(job, said)
     sweep.run.on_report(job.trial_id, said)
 

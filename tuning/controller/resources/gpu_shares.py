@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from statistics import median
 
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -13,6 +14,7 @@ from tuning.controller.resources.placement import workers_per_gpu
 
 SHARES = (1.0, 0.5, 0.33, 0.25)
 """Parts of a GPU; each is tried once the one before is kept."""
+_LARGER = {smaller: larger for larger, smaller in pairwise(SHARES)}
 IDLE, GAIN, ALIKE = 1 / 3, 1.1, 1.5
 """A GPU that is idle for longer is shared by more trials; a share is kept if all trials of a GPU
 together train so many times as fast; where trials alone differ by more, that would not be seen."""
@@ -73,7 +75,7 @@ class GpuShares(BaseModel):
 
     def decided(self, line: str, share: float, *, settled: bool) -> GpuShares:
         """The state after a decision, which the line explains."""
-        lines = (*self.decisions, f"gpus_per_worker {line}")
+        lines = (*self.decisions, f"GPUs: gpus_per_worker {line}")
         return self.model_copy(update={"share": share, "settled": settled, "decisions": lines})
 
 
@@ -87,9 +89,8 @@ def decide(now: GpuShares, concurrency: Callable[[float], int]) -> GpuShares:
     if now.settled or len(now.measured_with(now.share)) < max(_FEWEST, workers_per_gpu(now.share)):
         return now
     if now.share < 1:
-        old, new = now.gpu_rate(larger(now.share)), now.gpu_rate(now.share)
-        unit = now.measured[-1].unit
-        told = f"a GPU trains {new:.4g} {unit}, {new / old:.2f} times as much as before"
+        old, new = now.gpu_rate(_LARGER[now.share]), now.gpu_rate(now.share)
+        told = f"a GPU trains {new:.4g} {now.measured[-1].unit}, {new / old:.2f} times as much as before"
         if new < GAIN * old:
             return undo(now, now.share, told)
         now = now.decided(f"{now.share:g} kept: {told}", now.share, settled=now.share == SHARES[-1])
@@ -109,7 +110,7 @@ def _try_smaller(now: GpuShares, concurrency: Callable[[float], int]) -> GpuShar
         problem = "no more trials would run at once (cpus_per_worker, concurrency)"
     elif max(rates) > ALIKE * min(rates):
         span = f"{min(rates):.4g} to {max(rates):.4g} {alone[0].unit}"
-        problem = f"trials differ too much to see a gain ({span}); write it to use it all the same"
+        problem = f"trials differ too much to see a gain ({span}); write the number to share"
     else:
         line = f"{smaller:g} tried: a GPU is idle for {idle:.0%} of the time"
         return now.decided(line, smaller, settled=False)
@@ -120,10 +121,5 @@ def undo(now: GpuShares, share: float, reason: str) -> GpuShares:
     """The next trials have more than this share, for good."""
     if now.share > share:
         return now
-    back = larger(share)
-    return now.decided(f"{share:g} undone, {back:g} instead: {reason}", back, settled=True)
-
-
-def larger(share: float) -> float:
-    """The share before a smaller one."""
-    return min(s for s in SHARES if s > share)
+    line = f"{share:g} undone, {_LARGER[share]:g} instead: {reason}"
+    return now.decided(line, _LARGER[share], settled=True)

@@ -86,6 +86,11 @@ class Placement:
         each = self.resources.cpus_per_worker
         return Allocation(workers, workers * each, workers * self.gpus_per_worker)
 
+    def with_share(self, share: float, nodes: Sequence[Node]) -> Placement:
+        """The same with another part of a GPU for each worker."""
+        slots = worker_slots(self.resources, share, nodes)
+        return Placement(self.resources, share, slots, workers_per_trial(self.resources, slots))
+
     @property
     def elastic_summary(self) -> str | None:
         """The number of workers of elastic trials, in words; None for a fixed number."""
