@@ -90,7 +90,7 @@ def decide(now: GpuShares, concurrency: Callable[[float], int]) -> GpuShares:
         return now
     if now.share < 1:
         old, new = now.gpu_rate(_LARGER[now.share]), now.gpu_rate(now.share)
-        told = f"a GPU trains {new:.4g} {now.measured[-1].unit}, {new / old:.2f} times as much as before"
+        told = f"a GPU trains {new:.4g} {now.measured[-1].unit}, {new / old:.2f} times as much"
         if new < GAIN * old:
             return undo(now, now.share, told)
         now = now.decided(f"{now.share:g} kept: {told}", now.share, settled=now.share == SHARES[-1])
