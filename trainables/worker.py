@@ -87,7 +87,7 @@ class Worker(RankSums):
             source: digests of the training code's files, see `Trainable.source`.
             meter: of the device.
         """
-        self._sampler.meter = meter
+        self._sampler.meter = meter or dict
         if self.rank == 0:
             self._provenance.begin(source)
 

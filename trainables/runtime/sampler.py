@@ -78,7 +78,7 @@ class UsageSampler:
         times: the rank's clock.
 
     Attributes:
-        meter: of its device; None: nothing measures it.
+        meter: of its device.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class UsageSampler:
         self._process.cpu_percent(None)  # the first call starts the measurement
         self._began, self._next = time.monotonic(), 0.0
         self._place = {"node": socket.gethostname(), **gpu_place(device)}
-        self.meter: DeviceMeter | None = None
+        self.meter: DeviceMeter = dict
 
     def sample(self, step: int, *, last: bool = False) -> None:
         """Record a sample, if the one before is old enough, or it is the last one."""
@@ -100,7 +100,9 @@ class UsageSampler:
             return
         age = now - self._began
         self._next = now + max(_SHORTEST_S, *(min(part * age, most) for part, most in _INTERVALS))
-        values = self._of_process() | (self.meter() if self.meter else {})
+        values = self._of_process()
+        with suppress(OSError):  # containers lose NVML while CUDA goes on
+            values |= self.meter()
         if self._device.type == "cuda":
             values |= self._of_gpu()
         line = sample_line(step, time.time(), values, self.times.take(), self._place)

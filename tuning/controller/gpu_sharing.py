@@ -1,7 +1,4 @@
-"""`gpus_per_worker: auto`: measures what the trials of a GPU train, and lets more of them share it.
-
-Only trials of one worker share a GPU. `gpu_shares` decides.
-"""
+"""`gpus_per_worker: auto`: lets trials of one worker share a GPU as far as it trains more."""
 
 from __future__ import annotations
 
