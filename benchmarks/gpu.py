@@ -28,6 +28,7 @@ from results.records.reports import Report, read_reports
 from results.records.trial import TrialRecord, read_trials
 from search_spaces.errors import UserError
 from trainables.data.corpora.stories import make_stories
+from tuning.controller.resources.gpu_shares import GpuShares
 
 LIMIT_S = 600.0
 WORTH_S = 45.0
@@ -116,8 +117,14 @@ def _middle(metrics: Sequence[dict[str, float]], name: str) -> str:
     return f"{statistics.median(found):,.4g}" if found else "unknown"
 
 
-def sharing(part: float) -> Callable[[Path], list[str]]:
-    """Four trials of the pre-training's model, each with a part of the device."""
+LARGE = {"hidden_size": 512, "num_layers": 8, "num_heads": 8, "intermediate_size": 1024}
+SMALL = {"hidden_size": 256, "num_layers": 4, "num_heads": 4, "intermediate_size": 512}
+
+
+def sharing(
+    part: float | str, trials: int = 4, model: dict[str, int] = LARGE, steps: int = 600
+) -> Callable[[Path], list[str]]:
+    """Trials of the pre-training's model, or of a smaller one, each with a part of the device."""
 
     def command(folder: Path) -> list[str]:
         file = folder / "shares.yaml"
@@ -128,16 +135,16 @@ def sharing(part: float) -> Callable[[Path], list[str]]:
             "mode": "min",
             "space": {"learning_rate": {"loguniform": [3e-4, 3e-3]}},
             "fixed": {
-                **{"hidden_size": 512, "num_layers": 8, "num_heads": 8, "intermediate_size": 1024},
+                **model,
                 **{"vocab_size": 8000, "sequence_length": 512, "batch_size": 16},
-                **{"max_steps": 600, "eval_every": 200, "dtype": "auto"},
+                **{"max_steps": steps, "eval_every": 200, "dtype": "auto"},
                 "data": {"max_bytes": 4_000_000},
             },
-            "budget": {"trials": 4},
+            "budget": {"trials": trials},
             "scheduler": "none",
             "tracking": "none",
             "resources": {"workers": 1, "gpus_per_worker": part},
-            "checkpoint": {"every": 600},
+            "checkpoint": {"every": steps},
         }
         file.write_text(json.dumps(sweep))
         return ["-m", "tuning", "run", str(file)]
@@ -151,6 +158,23 @@ def shared(folder: Path, _: str) -> Iterator[str]:
     found = [(r, read_reports(paths.trial(r.id), r.end_step)) for r in read_trials(paths)]
     rates = [_middle([reports[-1].metrics], "tokens_per_second") for _, reports in found if reports]
     yield f"tokens/s of each trial: {', '.join(rates)}; whole sweep {_span(found):.1f} s"
+
+
+def chosen(folder: Path, _: str) -> Iterator[str]:
+    """Tokens per second of the device with each share that was tried, and what was decided."""
+    paths = SweepPaths(folder / "sweeps" / "shares")
+    state = GpuShares.read(paths)
+    for share in sorted({m.share for m in state.measured}, reverse=True):
+        found = state.measured_with(share)
+        idle = statistics.median(m.idle for m in found)
+        memory = max(m.memory for m in found)
+        yield (
+            f"gpus_per_worker {share:g}: {state.gpu_rate(share):,.4g} {found[0].unit} of the "
+            f"device, idle {idle:.0%}; memory of a trial {memory:.0%}, of {len(found)} trials"
+        )
+    yield from state.decisions or ["nothing was decided: too few trials measured their device"]
+    held = [r.attempts[-1].gpus for r in read_trials(paths) if r.attempts]
+    yield f"GPUs of each trial, in order: {', '.join(f'{gpus:g}' for gpus in held)}"
 
 
 def _span(found: Sequence[tuple[TrialRecord, list[Report]]]) -> float:
@@ -184,6 +208,7 @@ PARTS = (
     Part("memory", "memory estimate", 100, tests("layout_memory"), printed),
     Part("alone", "four trials, one after the other", 120, sharing(1), shared),
     Part("shared", "four trials at once", 120, sharing(0.25), shared),
+    Part("auto", "small trials, shares chosen", 240, sharing("auto", 14, SMALL, 1600), chosen),
     Part(
         "platform",
         "lanes and language model",

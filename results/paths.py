@@ -44,6 +44,8 @@ class SweepPaths:
     """`state.json`: time spent by the sweep, and its identity in the tracker."""
     delivered = below("delivered.json")
     """`delivered.json`: what was delivered to the tracker."""
+    gpu_shares = below("gpu_shares.json")
+    """`gpu_shares.json`: how many trials share a GPU, and the measurements that decided it."""
     code = below("code")
     """Folder of training code that is stored by value: a function of a notebook."""
     trials = below("trials")

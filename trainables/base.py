@@ -13,9 +13,12 @@ from trainables.parts import Split as Split
 from trainables.runtime.source import package_root, source_digests
 
 if TYPE_CHECKING:
+    import torch
+
     from results.checkpoints.commit import Checkpoint, CheckpointError
     from results.trial_paths import TrialPaths
     from search_spaces.spec.command import UserCodeSpec
+    from trainables.runtime.device_meter import DeviceMeter
     from trainables.worker import Worker
 
 
@@ -128,6 +131,15 @@ class Trainable(Exports[C], Averages[C], Layouts, Clients[C]):
         """
         file = Path(getfile(type(self)))
         return source_digests(file, package_root(file, type(self).__module__))
+
+    def device_meter(self, device: torch.device) -> DeviceMeter | None:
+        """Measures the device while a trial trains, by default an NVIDIA GPU; None: nothing does.
+
+        `resources.gpus_per_worker: auto` lets trials share a device by what it says.
+        """
+        from trainables.runtime.device_meter import nvml_meter
+
+        return nvml_meter(device)
 
     def use(self, functions: UserCodeSpec) -> None:
         """Read models by these functions, if it is user code that cannot do it otherwise."""

@@ -18,6 +18,7 @@ from trainables.checkpointing.saver import SaveFn, Saver, Superseded
 from trainables.checkpointing.uploads import restore_newest
 from trainables.job import Answer, Channel, TrialJob, as_number, as_step
 from trainables.parallel.mesh import Mesh, RankSums
+from trainables.runtime.device_meter import DeviceMeter
 from trainables.runtime.preemption import (
     LeaveCheck,
     Preempted,
@@ -73,21 +74,20 @@ class Worker(RankSums):
         self._watchdog = Watchdog(self.job.hang_timeout_s)
         self._schedule = CheckpointSchedule(self.job)
         self._leaves = LeaveCheck(self.sum_all, self.world_size)
-        self._reports = ReportWriter(self.job.paths, self.job.attempt)
+        attempt = self.job.paths, self.job.attempt
+        self._reports = ReportWriter(*attempt)
         self.saver = Saver(self.job, self.rank, self.world_size)
-        self._provenance = ProvenanceRecorder(
-            self.job.paths, self.job.attempt, self.device, self.world_size
-        )
-        self._sampler = UsageSampler(
-            self.job.paths, self.job.attempt, self.rank, self.device, self.times
-        )
+        self._provenance = ProvenanceRecorder(*attempt, self.device, self.world_size)
+        self._sampler = UsageSampler(*attempt, self.rank, self.device, self.times)
 
-    def begin(self, source: Mapping[str, str]) -> None:
+    def begin(self, source: Mapping[str, str], meter: DeviceMeter | None = None) -> None:
         """Record code, versions and hardware; once per attempt, before training.
 
         Args:
             source: digests of the training code's files, see `Trainable.source`.
+            meter: of the device.
         """
+        self._sampler.meter = meter or dict
         if self.rank == 0:
             self._provenance.begin(source)
 

@@ -21,6 +21,7 @@ class Remedy(StrEnum):
     RETRY_ELSEWHERE = "retry_elsewhere"
     SHRINK = "shrink"
     LARGER_LAYOUT = "larger_layout"
+    LARGER_SHARE = "larger_share"
     DIVERGED = "diverged"
     INFEASIBLE = "infeasible"
     FAIL_TRIAL = "fail_trial"
@@ -29,8 +30,11 @@ class Remedy(StrEnum):
     @property
     def tries_again(self) -> bool:
         """Whether the trial gets another attempt, if its budget of attempts allows one."""
-        again = Remedy.RETRY, Remedy.RETRY_ELSEWHERE, Remedy.SHRINK, Remedy.LARGER_LAYOUT
-        return self in again
+        return self in (Remedy.RETRY, Remedy.RETRY_ELSEWHERE, *MORE_MEMORY)
+
+
+MORE_MEMORY = (Remedy.SHRINK, Remedy.LARGER_LAYOUT, Remedy.LARGER_SHARE)
+"""After these an attempt needs less memory than the one before, or has more."""
 
 
 class Cause(StrEnum):

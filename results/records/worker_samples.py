@@ -24,6 +24,8 @@ PHASES = ("start", "data", "compute", "communication", "evaluation", "checkpoint
 backward and optimizer; `communication` is the wait for gradients that do not travel beside the
 backward pass; `report` includes the wait for slower ranks, and for the driver.
 """
+GPU_PERCENT, GPU_NEEDED = "system/gpu_percent", "system/gpu_needed_percent"
+"""How long a GPU computes, for all its processes; the most memory of it that the rank needed."""
 _SECONDS = "system/seconds_"
 _FILE = re.compile(r"system(_rank_(\d+))?\.jsonl")
 

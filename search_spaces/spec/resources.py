@@ -141,7 +141,8 @@ class ResourcesSpec(Section):
     ) = Field(
         "auto",
         description="GPUs of one worker (GPUs); below 1, such as 0.25, workers share a GPU and "
-        "each gets that part of its memory; auto: one if the cluster has enough, else 0.",
+        "each gets that part of its memory; auto: one if the cluster has enough, else 0; trials of "
+        "one worker share it where that is measured to train more.",
     )
     concurrency: Annotated[int, Field(ge=1)] | Literal["auto"] = Field(
         "auto", description="Trials at once (trials); auto: as many as the cluster can place."

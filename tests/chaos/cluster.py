@@ -40,8 +40,8 @@ import ray
 from ray._private.state import actors
 from ray.util import placement_group_table
 started = ray.init(
-    "local", num_cpus=int(sys.argv[1]), log_to_driver=False, include_dashboard=False,
-    _system_config=json.loads(sys.argv[2]),
+    "local", num_cpus=int(sys.argv[1]), num_gpus=int(sys.argv[3]), log_to_driver=False,
+    include_dashboard=False, _system_config=json.loads(sys.argv[2]),
 )
 address = started.address_info["address"]
 print(json.dumps(address), file=answers, flush=True)
@@ -111,15 +111,15 @@ class Cluster:
 
 
 @contextmanager
-def cluster(cpus: int = 2, **system: Any) -> Iterator[Cluster]:
+def cluster(cpus: int = 2, gpus: int = 0, **system: Any) -> Iterator[Cluster]:
     """A cluster for the duration of the block.
 
     Args:
-        cpus: number of CPUs it announces.
+        cpus, gpus: numbers of CPUs and GPUs it announces.
         system: Ray's `_system_config`.
     """
     pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    command = [sys.executable, "-c", HOLD, str(cpus), json.dumps(system)]
+    command = [sys.executable, "-c", HOLD, str(cpus), json.dumps(system), str(gpus)]
     with subprocess.Popen(
         command, text=True, env=ENV, stderr=subprocess.DEVNULL, **pipes
     ) as holder:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,6 +14,7 @@ import torch
 import torch.distributed as dist
 
 from results.records.failures import Remedy, classify
+from results.records.worker_samples import GPU_NEEDED, GPU_PERCENT
 from tests.trainables.local import RecordingChannel, make_job, newest_checkpoint
 from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
@@ -20,6 +22,7 @@ from trainables.causal_lm.trainable import CausalLM
 from trainables.job import Answer
 from trainables.launch.run_trial import run_trial
 from trainables.parallel.ring import ring_attention
+from trainables.runtime.device_meter import nvml_meter
 from trainables.runtime.gpu_share import limit_memory
 from trainables.runtime.leftovers import LeakDetector, measure
 from trainables.training import run
@@ -207,3 +210,15 @@ def test_the_kernel_of_ring_attention_gives_the_gradients_of_torch(tmp_path: Pat
             torch.testing.assert_close(mine, known, rtol=2e-2, atol=2e-2)
     finally:
         dist.destroy_process_group()
+
+
+def test_meter_sees_a_busy_gpu() -> None:
+    meter = nvml_meter(DEVICE)
+    assert meter is not None
+    product, until = torch.rand(4096, 4096, device=DEVICE), time.monotonic() + 2
+    while time.monotonic() < until:
+        product = (product @ product).clamp(max=1)
+        torch.cuda.synchronize(DEVICE)
+    found = meter()
+    assert found[GPU_PERCENT] > 50
+    assert 0 < found[GPU_NEEDED] < 100

@@ -8,6 +8,7 @@ from tests.tuning.resources.test_capacity import Cluster
 from tests.tuning.simulate import make_spec, next_job, open_run, train
 from trainables.job import TrialJob
 from trainables.launch.broker.events import Leak
+from tuning.controller.resources.placement import Node
 from tuning.controller.sweep import SweepController
 from tuning.controller.worker_manager import WorkerManager
 
@@ -21,7 +22,7 @@ class FakePool:
         self.free, self.up, self.unread_leaks = size, size, list[Leak]()
         self.busy: list[str] = []
         self.cancelled, self.machine_ids = 0, dict[str, list[str]]()
-        self.broker_died = False
+        self.broker_died, self.gpus = False, 1.0
 
     def start(self, job: TrialJob) -> None:
         self.free = max(0, self.free - 1)
@@ -33,6 +34,9 @@ class FakePool:
 
     def retire_idle(self, keep: int) -> None:
         self.free = min(self.free, keep)
+
+    def use_gpus(self, gpus_per_worker: float) -> None:
+        self.gpus, self.free = gpus_per_worker, 0
 
     def poll(self) -> None: ...
 
@@ -57,11 +61,11 @@ class FakePool:
 
 
 class Sweep:
-    """A sweep on a cluster with room for two trials at once."""
+    """A sweep on a cluster of a machine, by default with room for two trials at once."""
 
-    def __init__(self, root: Path, **spec: object) -> None:
+    def __init__(self, root: Path, *, gpus: float = 0, cpus: float = 2, **spec: object) -> None:
         self.run: SweepController = open_run(root, make_spec(**spec))
-        self.cluster = Cluster(self.run.spec.resources, 2)
+        self.cluster = Cluster(self.run.spec.resources, Node(cpus, gpus))
         self.pool = FakePool(2)
         self.workers = WorkerManager(self.run, self.pool, None, self.cluster.capacity)
 

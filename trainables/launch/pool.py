@@ -38,6 +38,9 @@ class WorkerPool(ABC):
         unused ones end first.
         """
 
+    def use_gpus(self, gpus_per_worker: float) -> None:  # noqa: B027 - or no lanes
+        """Let the next attempts run in processes that hold so much of a GPU."""
+
     def poll(self) -> None:  # noqa: B027 - a pool may have nothing to do
         """Notice dead processes; call it often."""
 

@@ -16,7 +16,8 @@ from search_spaces.spec.sweep import SweepSpec
 from trainables.launch.node_notices import watch_node
 from trainables.runtime.gpu_share import (
     BACKEND,
-    hide_devices,
+    THREADS,
+    VISIBLE,
     is_shared,
     limit_compute,
     limit_memory,
@@ -68,6 +69,8 @@ class WorkerGroupSpec:
         cls, spec: SweepSpec, workers: int, gpus_per_worker: float, folder: str, preload: str = ""
     ) -> Self:
         """The workers of a trial of a sweep."""
+        # the choice of kernels, and with it a curve's last bits, depends on the multiprocessors
+        is_free = spec.resources.gpus_per_worker == "auto" and THREADS not in os.environ
         return cls(
             workers,
             spec.resources.cpus_per_worker,
@@ -77,7 +80,7 @@ class WorkerGroupSpec:
             preload=preload,
             process_group_timeout_s=spec.resources.process_group_timeout_s,
             notices=spec.failure.preemption_notices,
-            nccl=tuple(spec.resources.nccl.items()),
+            nccl=(*spec.resources.nccl.items(), *[(THREADS, "100")] * is_free),
         )
 
     @property
@@ -129,13 +132,12 @@ def fit(
 
     set_environment(spec, check_s)
     shared = spec.workers > 1 and is_shared(spec.gpus_per_worker)
+    backend = os.environ.get("TUNE_BACKEND") or (BACKEND if shared else None)
     timeout_s = math.ceil(spec.process_group_timeout_s)
     trainer(
         loop,
         train_loop_config=config,
-        torch_config=NodeNetworkConfig(
-            backend=BACKEND if shared else None, timeout_s=timeout_s, nccl=spec.nccl
-        ),
+        torch_config=NodeNetworkConfig(backend=backend, timeout_s=timeout_s, nccl=spec.nccl),
         scaling_config=scaling_config(spec),
         run_config=run,
     ).fit()
@@ -225,7 +227,7 @@ def claim_device(gpus_per_worker: float) -> torch.device:
     from ray.train.torch import get_device
 
     if not gpus_per_worker:
-        hide_devices()
+        os.environ[VISIBLE] = ""  # Ray does not hide the devices of others
     limit_compute(gpus_per_worker)
     device = get_device()
     limit_memory(gpus_per_worker, device)

@@ -52,7 +52,7 @@ def run_trial(
     part = Mesh(job.layout_on(world_size), rank).dp_rank
     with isolated_rng(job.seed, part, device):
         worker = Worker(job, channel, device, rank, world_size, local_rank, on_report)
-        worker.begin(trainable.source())
+        worker.begin(trainable.source(), trainable.device_meter(device))
         watch(worker)
         try:
             if train is None:

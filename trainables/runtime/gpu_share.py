@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import torch
 
-_PIPES, _THREADS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
+_PIPES, THREADS = "CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE"
 _DEFAULT_PIPES = "/tmp/nvidia-mps"
-_VISIBLE = "CUDA_VISIBLE_DEVICES"
-_CONTEXT = 1.3 * 2**30
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+CONTEXT = 1.3 * 2**30
 """Bytes of a device that a process holds beside its tensors: CUDA's context and libraries 0.7 GiB,
 a communicator of NCCL 0.5 GiB (torch 2.11, H100)."""
 BACKEND = "gloo"
@@ -29,9 +29,9 @@ def is_shared(gpus_per_worker: float) -> bool:
     return 0 < gpus_per_worker < 1
 
 
-def hide_devices() -> None:
-    """Let this process see no GPU. Call it before CUDA starts."""
-    os.environ[_VISIBLE] = ""
+def mps_is_running() -> bool:
+    """Whether NVIDIA's MPS lets the processes of this machine compute on a GPU side by side."""
+    return Path(os.environ.get(_PIPES, _DEFAULT_PIPES)).exists()
 
 
 def limit_compute(gpus_per_worker: float) -> None:
@@ -39,9 +39,8 @@ def limit_compute(gpus_per_worker: float) -> None:
 
     Call it before CUDA starts. A limit that the environment has already is kept.
     """
-    pipes = Path(os.environ.get(_PIPES, _DEFAULT_PIPES))
-    if is_shared(gpus_per_worker) and pipes.exists():
-        os.environ.setdefault(_THREADS, f"{100 * gpus_per_worker:g}")
+    if is_shared(gpus_per_worker) and mps_is_running():
+        os.environ.setdefault(THREADS, f"{100 * gpus_per_worker:g}")
 
 
 def limit_memory(gpus_per_worker: float, device: torch.device) -> None:
@@ -62,7 +61,7 @@ def tensors_share(gpus_per_worker: float, total: int) -> float:
     Args:
         total: memory of the device, bytes.
     """
-    return max(gpus_per_worker - _CONTEXT / total, gpus_per_worker / 2)
+    return max(gpus_per_worker - CONTEXT / total, gpus_per_worker / 2)
 
 
 def wait_for_device(device: torch.device) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from results.records.worker_samples import sample_line
 from results.trial_paths import TrialPaths
+from trainables.runtime.device_meter import DeviceMeter
 
 if TYPE_CHECKING:
     import torch
@@ -64,9 +65,9 @@ class PhaseTimes:
         self._seconds[phase] = self._seconds.get(phase, 0.0) + seconds
 
 
-_INTERVAL_S, _LONGEST_S = 10.0, 60.0
-_INTERVAL_SHARE = 0.01
-"""Of the age of the attempt, up to a minute: who watches a temperature cannot wait for longer."""
+_SHORTEST_S, _INTERVALS = 1.0, ((0.1, 10.0), (0.01, 60.0))
+"""(part of the age of the attempt, longest in seconds), of which the longest counts: a short trial
+has samples too, and who watches a temperature cannot wait for more than a minute."""
 _MB = 1e6
 
 
@@ -75,6 +76,9 @@ class UsageSampler:
 
     Args:
         times: the rank's clock.
+
+    Attributes:
+        meter: of its device.
     """
 
     def __init__(
@@ -87,15 +91,18 @@ class UsageSampler:
         self._process.cpu_percent(None)  # the first call starts the measurement
         self._began, self._next = time.monotonic(), 0.0
         self._place = {"node": socket.gethostname(), **gpu_place(device)}
+        self.meter: DeviceMeter = dict
 
     def sample(self, step: int, *, last: bool = False) -> None:
         """Record a sample, if the one before is old enough, or it is the last one."""
         now = time.monotonic()
         if now < self._next and not last:
             return
-        pause = min(_INTERVAL_SHARE * (now - self._began), _LONGEST_S)
-        self._next = now + max(_INTERVAL_S, pause)
+        age = now - self._began
+        self._next = now + max(_SHORTEST_S, *(min(part * age, most) for part, most in _INTERVALS))
         values = self._of_process()
+        with suppress(OSError):  # containers lose NVML while CUDA goes on
+            values |= self.meter()
         if self._device.type == "cuda":
             values |= self._of_gpu()
         line = sample_line(step, time.time(), values, self.times.take(), self._place)
@@ -120,12 +127,11 @@ class UsageSampler:
         return values
 
     def _of_gpu(self) -> dict[str, float]:
-        """Of the rank's own device; all but memory need NVIDIA's `nvidia-ml-py`."""
+        """Of the rank's own GPU; all but memory need NVIDIA's `nvidia-ml-py`."""
         import torch
 
         values = {"system/gpu_memory_mb": torch.cuda.memory_reserved(self._device) / _MB}
         if find_spec("pynvml") is not None:
-            values["system/gpu_percent"] = float(torch.cuda.utilization(self._device))
             values["system/gpu_celsius"] = float(torch.cuda.temperature(self._device))
             values["system/gpu_watts"] = torch.cuda.power_draw(self._device) / 1e3
         return values

@@ -24,6 +24,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tuning.cli.formatting import duration, number, print_lines, setting
 from tuning.cli.table import Table
 from tuning.cli.trials_table import trials_table
+from tuning.controller.resources.gpu_shares import GpuShares
 
 if TYPE_CHECKING:
     from tuning.controller.sweep import SweepController
@@ -104,6 +105,7 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
     if waits := [a.waited for r in run.records.values() for a in r.attempts if a.waited]:
         each = f", summed over {len(waits)} attempts" * (len(waits) > 1)
         yield f"waited for workers to start: {duration(sum(waits))}{each}"
+    yield from GpuShares.read(run.paths).decisions
     reasons = Counter(e.record.reason for e in board if e.record.state is TrialState.STOPPED)
     if reasons:
         counts = ", ".join(f"{count} by {reason}" for reason, count in reasons.most_common())

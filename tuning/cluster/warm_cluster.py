@@ -167,12 +167,15 @@ def shared_address(address: str | None) -> str:
     return str(ray.get_runtime_context().gcs_address)
 
 
-def take_workers(needs: object) -> tuple[WorkerPool, ActorHandle[Broker]] | None:
+def take_workers(
+    needs: object, gpus_per_worker: float
+) -> tuple[WorkerPool, ActorHandle[Broker]] | None:
     """The workers that wait, once, if they fit; otherwise they end. None: there are none."""
     kept, STATE.workers = STATE.workers, None
     if kept is None:
         return None
     if kept.needs == needs and not kept.pool.broker_error():
+        kept.pool.use_gpus(gpus_per_worker)
         return kept.pool, kept.broker
     kept.pool.close()
     return None

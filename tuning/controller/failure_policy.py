@@ -11,6 +11,7 @@ from typing import Any
 
 from results.paths import SweepPaths
 from results.records.failures import (
+    MORE_MEMORY,
     Cause,
     Failure,
     Remedy,
@@ -23,13 +24,10 @@ from results.records.reports import Report
 from results.records.trial import Attempt, TrialRecord
 from search_spaces.errors import suggest
 from search_spaces.patterns import matches
-from search_spaces.spec.failure import FailureSpec
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from tuning.controller.resources.trial_layouts import TrialLayouts
 
-_LESS_MEMORY = (Remedy.SHRINK, Remedy.LARGER_LAYOUT)
-"""After these an attempt needs less memory than the one before."""
 _LOG_TAIL = 20_000
 """Bytes at the end of each log that are searched."""
 UNKNOWN_MACHINES: Mapping[int, Machine] = MappingProxyType({})
@@ -65,7 +63,9 @@ class FailurePolicy:
         """
         logs = _logs(self._paths.trial(record.id).attempt(len(record.attempts)))
         patterns = {p: Remedy(r) for p, r in self._spec.failure.on_log.items()}
-        oom = Remedy(self._spec.failure.on_oom)
+        last, oom = record.attempts[-1], Remedy(self._spec.failure.on_oom)
+        if self._spec.resources.gpus_per_worker == "auto" and 0 < last.gpus < last.workers:
+            oom = Remedy.LARGER_SHARE  # a whole GPU may have the memory that it needs
         log, known = "\n".join(logs.values()), step is not None
         found = classify(error, log, patterns=patterns, on_oom=oom, reported=known)
         if found.remedy is Remedy.RETRY_ELSEWHERE:
@@ -148,9 +148,9 @@ class FailurePolicy:
                 not tried again.
         """
         remedy = failure.remedy
-        if remedy in (*_LESS_MEMORY, Remedy.STOP_SWEEP):
-            # a micro-batch of 1 and the number of layouts bound the first; the last one ends the
-            # session, for a resume
+        if remedy in (*MORE_MEMORY, Remedy.STOP_SWEEP):
+            # a micro-batch of 1, the number of layouts and a whole GPU bound the first; the last
+            # one ends the session, for a resume
             return None
         if remedy is Remedy.FAIL_TRIAL:
             return failure.error
@@ -158,8 +158,13 @@ class FailurePolicy:
             return f"{remedy}: {failure.error}"
         if len(alike) > 1:
             return failure.error
-        same = [a for a in attempts if a.cause is failure.cause and a.remedy not in _LESS_MEMORY]
-        limit = _limit(self._spec.failure, failure.cause)
+        same = [a for a in attempts if a.cause is failure.cause and a.remedy not in MORE_MEMORY]
+        spec = self._spec.failure
+        limit = {
+            Cause.BUG: spec.max_retries,
+            Cause.PREEMPTION: spec.max_preemptions,
+            Cause.INFRASTRUCTURE: spec.max_infrastructure,
+        }[failure.cause]
         return None if limit is None or len(same) <= limit else _too_many(failure, same)
 
 
@@ -188,14 +193,6 @@ def _too_many(failure: Failure, attempts: Sequence[Attempt]) -> str:
     if len(kinds) == 1:
         return f"{failure.error} (the same error {count} times)"
     return f"{failure.error} ({count} attempts failed, {failure.cause})"
-
-
-def _limit(spec: FailureSpec, cause: Cause) -> int | None:
-    return {
-        Cause.BUG: spec.max_retries,
-        Cause.PREEMPTION: spec.max_preemptions,
-        Cause.INFRASTRUCTURE: spec.max_infrastructure,
-    }[cause]
 
 
 def _suspect_machines(

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 from results.records.failures import Remedy
 from results.records.machines import Machine
 from trainables.job import Answer, TrialJob
+from tuning.controller.gpu_sharing import GpuSharing
 from tuning.controller.resources.capacity import Capacity, StartWatch
-from tuning.controller.resources.placement import Allocation, describe_nodes
+from tuning.controller.resources.placement import Allocation, describe_nodes, workers_per_gpu
 from tuning.controller.sweep import SweepController
 
 if TYPE_CHECKING:
@@ -25,6 +26,7 @@ class WorkerManager:
     Attributes:
         pool: runs the attempts.
         broker: the actor through which trials report and are answered.
+        sharing: chooses the part of a GPU that attempts have.
         broker_lost: why it died, so that a new broker and new workers are needed; else empty.
     """
 
@@ -34,6 +36,8 @@ class WorkerManager:
         self.broker, self.broker_lost = broker, ""
         self._run, self.pool, self._capacity = run, pool, capacity
         self._sizes: dict[str, int] = {}
+        self._old: dict[str, int] = {}  # slots of attempts that have another part of a GPU
+        self.sharing = GpuSharing(run, capacity)
         self._starts = StartWatch(capacity, run.observers.message)
 
     def find_allocation(
@@ -49,7 +53,7 @@ class WorkerManager:
         """
         if self.broker_lost:
             return None
-        size = self._capacity.next_trial_workers(self._sizes.values(), fewest)
+        size = self._capacity.next_trial_workers({**self._sizes, **self._old}.values(), fewest)
         if size is None:
             return None
         allocation = self._capacity.placement.allocation
@@ -83,9 +87,19 @@ class WorkerManager:
         """An attempt has ended; see `WorkerPool.release`."""
         self.pool.release(job.key, unusable=unusable)
         del self._sizes[job.key]
+        self._old.pop(job.key, None)
+        if self.sharing.on_end(job):
+            self._use_share()
         self._starts.end(job.key)
         self._capacity.mark_activity()
         self._capacity.refresh_soon()
+
+    def _use_share(self) -> None:
+        """Begin no attempt on a GPU on which one may run that has another part of it."""
+        placement = self._capacity.placement
+        self.pool.use_gpus(placement.gpus_per_worker)
+        self._old = dict.fromkeys(self._sizes, workers_per_gpu(placement.gpus_per_worker))
+        self._run.observers.concurrency_known(placement.concurrency)
 
     def answer(self, job: TrialJob) -> Answer:
         """The answer to a trial that continues: PAUSE if it continues with more workers."""
@@ -146,7 +160,8 @@ class WorkerManager:
         most = 0 if self._capacity.is_idle else self._capacity.max_concurrent_trials()
         self.pool.retire_idle(max(0, most - len(running)))
         self.pool.poll()
-        if self._capacity.is_overcommitted(running):
+        current = [self._sizes[key] for key in self._sizes.keys() - self._old.keys()]
+        if self._capacity.is_overcommitted(current):
             self.pool.cancel_starts()
         self._capacity.track_free_slots(running)
         self._starts.poll(running, self.pool.machines)

@@ -83,8 +83,8 @@ def _workers(
     sizes = [order.job.workers for order in orders[: placement.concurrency]]
     while sum(sizes) > placement.worker_slots:
         sizes.pop()
-    folder = str(paths.ray / "train")
-    return take_workers(needs) or start_pool(spec, sizes, placement.gpus_per_worker, folder)
+    folder, gpus = str(paths.ray / "train"), placement.gpus_per_worker
+    return take_workers(needs, gpus) or start_pool(spec, sizes, gpus, folder)
 
 
 def _run(

@@ -6,8 +6,9 @@ from tuning.controller.resources.placement import Node, compute_placement
 
 
 class Cluster:
-    def __init__(self, resources, *cpus):
-        self.nodes, self.seconds, self.looks = [Node(c, 0) for c in cpus], 0.0, 0
+    def __init__(self, resources, *machines):
+        self.nodes = [m if isinstance(m, Node) else Node(m, 0) for m in machines]
+        self.seconds, self.looks = 0.0, 0
         placement = compute_placement(resources, self.nodes)
         self.available_nodes = self.nodes
         self.capacity = Capacity(

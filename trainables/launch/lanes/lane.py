@@ -51,16 +51,9 @@ class Lane:
     ) -> None:
         self.id = f"{LANE}{uuid.uuid4().hex[:8]}"
         self._broker, self._spec, self._after = broker, spec, after
-        self.workers = spec.workers
-        self._task = LaneTask(
-            self.id,
-            broker,
-            spec.gpus_per_worker,
-            max_growth,
-            spec.preload,
-            spec.process_group_timeout_s,
-            spec.notices,
-        )
+        self.workers, self.gpus_per_worker = spec.workers, spec.gpus_per_worker
+        more = spec.preload, spec.process_group_timeout_s, spec.notices
+        self._task = LaneTask(self.id, broker, spec.gpus_per_worker, max_growth, *more)
         self.num_trials, self.is_cancelled = 0, False
         self.leak: Leak | None = None
         self.failure: str | None = None

@@ -81,10 +81,17 @@ class LanePool(WorkerPool):
         self._broker.answer.remote(key, Answer.STOP)
         lane = self._busy.pop(key)
         is_used_up = self._trials_per_lane is not None and lane.num_trials >= self._trials_per_lane
+        is_used_up |= lane.gpus_per_worker != self._spec.gpus_per_worker
         if lane.is_alive and not (unusable or is_used_up or lane.is_cancelled):
             self._idle.append(lane)
         else:
             self._retire(lane)
+
+    def use_gpus(self, gpus_per_worker: float) -> None:
+        """See the base class; lanes with another part of a GPU end, busy ones after their trial."""
+        if gpus_per_worker != self._spec.gpus_per_worker:
+            self._spec = replace(self._spec, gpus_per_worker=gpus_per_worker)
+            self.retire_idle(keep=0)
 
     def retire_idle(self, keep: int) -> None:
         """Retire idle lanes until `keep` are left, the longest unused first."""

@@ -144,6 +144,7 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
         rung_lines,
         winner,
     )
+    from tuning.controller.resources.gpu_shares import GpuShares
 
     paths, read = found.readable, Board.read(found, spec)
     trials, board = read.trials, read.lines
@@ -161,7 +162,7 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
         console.print(tree)
     print_lines(console, *rung_lines(paths, spec, rung_trials(spec, found)))
     print_lines(console, *_state_lines(paths, spec, board, read.silent_since))
-    print_lines(console, *failure_lines(paths, board))
+    print_lines(console, *GpuShares.read(paths).decisions, *failure_lines(paths, board))
     if counts := count_remedies(e.record for e in board):
         failures = ", ".join(f"{n} {remedy}" for remedy, n in counts.items())
         console.print(f"failures: {failures}")

@@ -19,7 +19,7 @@ from ray.tune.schedulers import FIFOScheduler
 from ray.tune.search import Searcher
 
 from results.paths import SweepPaths
-from results.records.failures import Remedy
+from results.records.failures import MORE_MEMORY, Remedy
 from results.storage.fault_injection import fault_point
 from trainables.job import Answer, TrialJob
 from trainables.launch.broker.events import Ended, Event, Failed, Reported
@@ -35,7 +35,7 @@ from tuning.controller.sweep import SweepController
 from tuning.controller.worker_manager import WorkerManager
 from tuning.search.schedulers import Decision
 
-_UNUSABLE_AFTER = (Remedy.RETRY_ELSEWHERE, Remedy.SHRINK, Remedy.LARGER_LAYOUT)
+_UNUSABLE_AFTER = (Remedy.RETRY_ELSEWHERE, *MORE_MEMORY)
 """After these the processes of an attempt run no other one."""
 
 
@@ -154,6 +154,7 @@ class RayTuneScheduler(FIFOScheduler):
             return self.CONTINUE
         fault_point("driver:heard")
         self.run.lifecycle.record_wait(job.key, event.waited)
+        self._workers.sharing.on_report(job, event.report)
         decision = self.run.on_report(job.trial_id, event.report)
         fault_point("driver:decided")
         if decision is not Decision.CONTINUE:

@@ -16,6 +16,7 @@ from tuning.cluster.ray_processes import ray_messages_to
 from tuning.cluster.warm_cluster import session_cluster, take_workers
 from tuning.controller.resources.budget import check_gpu_budget
 from tuning.controller.resources.capacity import Capacity
+from tuning.controller.resources.gpu_shares import GpuShares
 from tuning.controller.resources.placement import (
     Placement,
     compute_placement,
@@ -63,7 +64,8 @@ def cluster_session(run: SweepController, address: str | None) -> Iterator[Place
                     lost=run.give_up,
                 )
             )
-        placement = compute_placement(run.spec.resources, nodes)
+        share = GpuShares.read(run.paths).share
+        placement = compute_placement(run.spec.resources, nodes, share)
         check_gpu_budget(run.spec.budget, placement)
         if note := unused_gpus(placement, nodes):
             run.observers.message(f"GPUs: {note}")
@@ -89,8 +91,11 @@ def run_trials(run: SweepController, placement: Placement, between: Callable[[],
         placement: of its trials.
         between: called often, between the trials' events.
     """
+    from tuning.cluster.connection import available_nodes, cluster_nodes
+
+    capacity = Capacity(placement, cluster_nodes, available_nodes)
     for _ in range(_MAX_BROKERS):
-        with _start_workers(run, placement) as workers:
+        with _start_workers(run, capacity) as workers:
             from tuning.controller.ray_tune.driver import run_trials  # while the workers start
 
             run_trials(run, workers, between)
@@ -101,20 +106,19 @@ def run_trials(run: SweepController, placement: Placement, between: Callable[[],
 
 
 @contextmanager
-def _start_workers(run: SweepController, placement: Placement) -> Iterator[WorkerManager]:
+def _start_workers(run: SweepController, capacity: Capacity) -> Iterator[WorkerManager]:
     """Start the workers of a sweep in the background, and end them after the block.
 
     After a session that was not interrupted the next one may take them over.
     """
     from trainables.launch.worker_pool import start_pool
-    from tuning.cluster.connection import available_nodes, cluster_nodes
     from tuning.controller.ray_tune.pools import leave_to_next, worker_needs
 
     spec, folder = run.spec, str(run.paths.ray / "train")
-    sizes, gpus = placement.workers_per_trial, placement.gpus_per_worker
-    kept = take_workers(worker_needs(spec))
+    sizes, gpus = capacity.placement.workers_per_trial, capacity.placement.gpus_per_worker
+    kept = take_workers(worker_needs(spec), gpus)
     pool, broker = kept or start_pool(spec, sizes, gpus, folder)
-    workers = WorkerManager(run, pool, broker, Capacity(placement, cluster_nodes, available_nodes))
+    workers = WorkerManager(run, pool, broker, capacity)
     stay = ExitStack()
     stay.callback(workers.close)
     with afterwards(stay.close):

@@ -29,7 +29,7 @@ class Capacity:
     """Tracks the worker slots of the cluster, which it lists every few seconds.
 
     Args:
-        placement: of the sweep, computed at its start.
+        placement: of the sweep, computed at its start; another one where trials share GPUs later.
         list_nodes: returns the machines with all their resources.
         available_nodes: returns the machines with the resources that no process of any user
             holds.

@@ -86,6 +86,11 @@ class Placement:
         each = self.resources.cpus_per_worker
         return Allocation(workers, workers * each, workers * self.gpus_per_worker)
 
+    def with_share(self, share: float, nodes: Sequence[Node]) -> Placement:
+        """The same with another part of a GPU for each worker."""
+        slots = worker_slots(self.resources, share, nodes)
+        return Placement(self.resources, share, slots, workers_per_trial(self.resources, slots))
+
     @property
     def elastic_summary(self) -> str | None:
         """The number of workers of elastic trials, in words; None for a fixed number."""
@@ -113,7 +118,7 @@ class Placement:
         part = self.gpus_per_worker
         if not 0 < part < 1:
             return None
-        return f"{math.floor(1 / part + 1e-9)} workers on one, {part:.0%} of its memory for each"
+        return f"{workers_per_gpu(part)} workers on one, {part:.0%} of its memory for each"
 
     @property
     def request_summary(self) -> str:
@@ -130,12 +135,19 @@ class Placement:
         return f"{_amount(held.cpus, held.gpus)} ({workers} x {_amount(one.cpus, one.gpus)})"
 
 
-def compute_placement(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placement:
+def workers_per_gpu(share: float) -> int:
+    """The number of workers that have room on a GPU with this part of it each, at most 1."""
+    return math.floor(1 / share + 1e-9)
+
+
+def compute_placement(
+    resources: ResourcesSpec, nodes: Sequence[Node], share: float = 1.0
+) -> Placement:
     """Place the trials of a sweep on the machines of a cluster.
 
     `gpus_per_worker: auto` is one GPU per worker if the cluster has enough for the fewest workers
-    of a trial, else none. Workers of one trial may run on several machines; one worker does not
-    span machines.
+    of a trial, else none; for trials of one worker the `share` of a GPU instead. Workers of one
+    trial may run on several machines; one worker does not span machines.
 
     Raises:
         UserError: not even one trial fits; the message shows the arithmetic.
@@ -143,6 +155,7 @@ def compute_placement(resources: ResourcesSpec, nodes: Sequence[Node]) -> Placem
     gpus = resources.gpus_per_worker
     if gpus == "auto":
         gpus = float(sum(math.floor(n.gpus) for n in nodes) >= resources.min_workers)
+        gpus *= share if resources.max_workers == 1 else 1
     slots = worker_slots(resources, gpus, nodes)
     placement = Placement(resources, gpus, slots, workers_per_trial(resources, slots))
     if not placement.workers_per_trial:
@@ -239,7 +252,7 @@ def _slots(node: Node, cpus: float, gpus: float) -> int:
     if gpus >= 1:
         fit.append(math.floor(node.gpus / gpus + 1e-9))
     elif gpus > 0:  # a worker's share lies on one device
-        fit.append(math.floor(node.gpus) * math.floor(1 / gpus + 1e-9))
+        fit.append(math.floor(node.gpus) * workers_per_gpu(gpus))
     return min(fit)
 
 

@@ -27,6 +27,7 @@ class RecordedLane:
         self, spec: WorkerGroupSpec, broker: Any, max_growth: int, after: Any = None
     ) -> None:
         self.id, self.workers, self.after = f"lane-{id(self)}", spec.workers, after
+        self.gpus_per_worker = spec.gpus_per_worker
         self.is_alive, self.is_cancelled, self.num_trials = True, False, 0
         self.leak: Leak | None = None
         self.made.append(self)
@@ -66,6 +67,18 @@ def test_lane_released_last_is_used_first(pool: LanePool, lanes: list[RecordedLa
     pool.release(JOB.key)
     pool.start(JOB)
     assert [lane.num_trials for lane in lanes] == [2, 0]
+
+
+def test_lanes_with_another_part_of_a_gpu_end(pool: LanePool, lanes: list[RecordedLane]) -> None:
+    pool.start(JOB)
+    pool.use_gpus(0.5)
+    assert [lane.is_alive for lane in lanes] == [True, False], "the busy one goes on"
+    pool.start(other := replace(JOB, attempt=2))
+    pool.release(JOB.key)
+    pool.release(other.key)
+    assert [lane.gpus_per_worker for lane in lanes if lane.is_alive] == [0.5]
+    pool.use_gpus(0.5)
+    assert [lane.is_alive for lane in lanes] == [False, False, True]
 
 
 def test_trial_of_another_size_gets_a_new_lane(pool: LanePool, lanes: list[RecordedLane]) -> None:
