@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from results.storage.log_filter import no_core_dumps
-from trainables.launch.lanes.lane import LANE
+from trainables.launch.lanes import LANE
 from tuning.cluster.session_folder import session_folder
 
 _SETTINGS = {
