@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 
 ROOT = Path(__file__).resolve().parents[1]
-_INHERITED = ("RAY_", "TUNE_", "MLFLOW_", "OPTUNA_")
+_INHERITED = ("RAY_", "TUNE_", "MLFLOW_", "OPTUNA_", "PYTHONDONTWRITEBYTECODE")
 """Prefixes of the caller's environment variables that would change the measurement."""
 _WATCH_S = 0.25
 _CLOSE_S = 30.0

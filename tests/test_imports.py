@@ -89,6 +89,11 @@ PAGES = modules("results/report/**/*.py")
 RUNTIMES = modules("results/export/runtimes/*.py")  # programs of their own
 RESULTS = [m for m in modules("results/**/*.py") if m not in {*PAGES, *RUNTIMES}]
 CONTRACT = [f"trainables.{name}" for name in ("base", "job", "worker", "registry")]
+BEFORE_RAY = [
+    "tuning.cluster.connection",
+    "tuning.controller.session",
+    "tuning.controller.ray_tune.runner",
+]
 TRAINABLES = modules("trainables/*/config.py", "trainables/*/trainable.py")
 
 
@@ -114,6 +119,10 @@ def test_importing_is_cheap(case: str) -> None:
 
 def test_importing_report_pages_loads_only_the_plotting_library() -> None:
     assert_light(MODULES, *PAGES, allowed={"plotly", "numpy"})
+
+
+def test_torch_is_not_imported_before_ray_starts() -> None:
+    assert_light(MODULES, *BEFORE_RAY, allowed={"optuna", "numpy"})
 
 
 def test_module_level_import_is_caught(tmp_path: Path) -> None:

@@ -37,6 +37,9 @@ PRIVATE: dict[str, str] = {
     # launch/lanes/trainer.py keeps workers that cannot be reached for a moment.
     "ray.train.v2._internal.execution.worker_group.worker_group"
     ":WorkerGroup._poll_workers_and_collect_errors": "(self, timeout)",
+    # It lets workers take processes that wait, which have no runtime environment.
+    "ray.train.v2._internal.execution.worker_group.worker_group"
+    ":WorkerGroup._get_worker_runtime_env": "(custom_runtime_env)",
     "ray.train.v2._internal.execution.worker_group.poll:WorkerStatus": (
         "(running, error=None, training_report=None, return_value=None, preemption_info=None)"
     ),

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 NODE_ID = "ray.io/node-id"
 """The label by which Ray knows a machine."""
+OWN_CLUSTER = "TUNE_OWN_CLUSTER"
+"""A variable of drivers that have started their cluster, and of its processes."""
 _MARKET = "ray.io/market-type"
 """Ray's label of what a machine was bought as: `spot` or another name."""
 
@@ -147,7 +149,6 @@ def set_environment(spec: WorkerGroupSpec, check_s: float) -> None:
     """Set the variables by which Ray Train is configured, in the process that calls `fit`."""
     os.environ["RAY_TRAIN_WORKER_GROUP_START_TIMEOUT_S"] = str(spec.start_timeout_s)
     os.environ.setdefault("RAY_TRAIN_HEALTH_CHECK_INTERVAL_S", str(check_s))
-    os.environ.setdefault("RAY_TRAIN_ENABLE_PRINT_PATCH", "0")  # a second copy, secrets included
     os.environ.setdefault("RAY_TRAIN_METRICS_ENABLED", "0")
     os.environ.setdefault("RAY_TRAIN_ENABLE_PREEMPTION_WATCHER", "0")  # one more process per run
 

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from results.storage.log_filter import no_core_dumps
-from trainables.launch.lanes.lane import LANE
+from trainables.launch.lanes import LANE
+from trainables.launch.ray_train import OWN_CLUSTER
 from tuning.cluster.session_folder import session_folder
 
 _SETTINGS = {
@@ -25,7 +26,7 @@ _SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ENABLE_AUTO_CONNECT": "0",  # a lane's thread that outlives the cluster must not start one
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
-    "RAY_prestart_worker_first_driver": "0",  # else a process per CPU, which no lane can take
+    "RAY_TRAIN_ENABLE_PRINT_PATCH": "0",  # a second copy of the output, secrets included
 }
 
 _LANES_END_S = 2.0
@@ -62,10 +63,11 @@ def _closed_environment() -> Iterator[None]:
     from ray._private import ray_constants
 
     tokens: Any = _raylet.AuthenticationTokenLoader.instance()  # type: ignore[attr-defined]
-    values = {
+    values: dict[str, str | None] = {
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
         "RAY_AUTH_MODE": None,  # Ray then turns tokens on
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        OWN_CLUSTER: "1",
     }
     before = {name: os.environ.get(name) for name in values}
     clusters = ray_constants.ENABLE_RAY_CLUSTER

@@ -14,14 +14,13 @@ from trainables.job import TrialJob
 from trainables.launch.broker.broker import Broker
 from trainables.launch.broker.events import Leak
 from trainables.launch.errors import describe_failure
+from trainables.launch.lanes import LANE
 from trainables.launch.lanes.worker import LaneTask, lane_loop
 from trainables.launch.ray_train import WorkerGroupSpec, fit, run_config
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
 
-LANE = "lane-"
-"""How the names of lanes and of their threads begin."""
 _WORKERS_LEFT = "the workers left before the trial ended"
 
 

@@ -31,6 +31,8 @@ from ray.train.v2._internal.execution.scaling_policy import FixedScalingPolicy
 from ray.train.v2._internal.execution.worker_group import state, worker_group
 from ray.train.v2._internal.execution.worker_group.poll import WorkerStatus
 
+from trainables.launch.ray_train import OWN_CLUSTER
+
 
 def needed_callbacks(callbacks: list[Any], has_datasets: bool) -> list[Any]:
     """Ray Train's callbacks of a run, without those that start actors that it does not need."""
@@ -60,7 +62,7 @@ class LocalTrainer(TorchTrainer):
 
 
 class LaneGroup(worker_group.WorkerGroup):
-    """Workers that may be out of reach for a while.
+    """Workers that may be out of reach for a while, and may take processes that wait.
 
     A worker whose machine cannot be reached is not dead: Ray reports its death when the machine is
     lost. Ray Train would end the run at the first connection that is cut.
@@ -71,6 +73,12 @@ class LaneGroup(worker_group.WorkerGroup):
         return [
             WorkerStatus(running=True) if _is_out_of_reach(status) else status for status in found
         ]
+
+    @staticmethod
+    def _get_worker_runtime_env(custom_runtime_env: Any) -> Any:
+        if OWN_CLUSTER in os.environ:  # its processes have this environment already
+            return custom_runtime_env
+        return worker_group.WorkerGroup._get_worker_runtime_env(custom_runtime_env)
 
 
 def _is_out_of_reach(status: WorkerStatus) -> bool:
