@@ -18,6 +18,8 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.evaluation import EVAL_BATCH, spread
 from trainables.causal_lm.model.compilation import may_compile
+from trainables.causal_lm.model.first_model import first_model
+from trainables.causal_lm.model.model import fresh_model
 from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
 from trainables.common.data_sampler import Sampler, shares
@@ -56,7 +58,8 @@ class DPOTask(LanguageTask):
             dataset = prepare(config, config.data, cache, key)
             reference = {}
             if config.has_reference:
-                reference = reference_log_probs(config, dataset, cache, *place_of(worker))
+                base_of = first_model if worker else fresh_model
+                reference = reference_log_probs(config, dataset, cache, *place_of(worker), base_of)
         return cls(config, dataset, reference)
 
     def __post_init__(self) -> None:
