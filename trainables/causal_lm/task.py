@@ -253,8 +253,7 @@ class TextTask(LanguageTask):
 
     def batch(self, rows: Rows, device: torch.device) -> training.Inputs:
         """Token ids, int64 [rows, sequence_length + 1], and with `packing: documents` positions."""
-        end = separator(self.dataset, self.config)
-        return text_inputs(to_device(self.rows[rows], device), end)
+        return text_inputs(to_device(self.rows[rows], device), separator(self.dataset, self.config))
 
     def num_targets(self, rows: Rows) -> int:
         """All tokens but the first of each sequence."""
