@@ -31,14 +31,14 @@ def first_model(config: CausalLMConfig, dataset: Dataset) -> tuple[nn.Module, st
     if key is None or key != KEPT.key:
         KEPT.keep(None, None)  # frees it before the next one is made
         generator = torch.get_rng_state()
-        model, digest = fresh_model(config, dataset)
-        weights = [*model.parameters()]
+        found: tuple[Any, str] = fresh_model(config, dataset)
+        weights = [*found[0].parameters()]
         few = config.lora is not None or sum(p.nbytes for p in weights) <= KEPT_BYTES
         drawn = not torch.equal(generator, torch.get_rng_state())  # for weights that no file has
         if key is None or not few or drawn:
-            return model, digest
-        model.compared = {}
-        KEPT.keep(key, (model, digest), weights)
+            return found
+        found[0].compared = {}
+        KEPT.keep(key, found, weights)
     model, digest = KEPT.value
     shared = [model.compared]
     if config.lora is not None:
