@@ -28,9 +28,9 @@ from trainables.causal_lm.evaluation import (
 from trainables.causal_lm.lora import add_adapter, copy_adapter, write_adapter
 from trainables.causal_lm.model.compilation import compile_blocks, compiles, compiles_documents
 from trainables.causal_lm.model.dropout import disable_dropout
+from trainables.causal_lm.model.first_model import first_model, unshare
 from trainables.causal_lm.model.model import (
     as_first,
-    first_model,
     load_merged,
     load_model,
     new_model,
@@ -114,7 +114,8 @@ class LanguageTask(Task):
 
     def resume(self, checkpoint: Path) -> nn.Module:
         """The model to train on; its adapter may have another alpha or dropout."""
-        return load_model(self.config, self.dataset, checkpoint, self.config.lora)
+        lora = self.config.lora
+        return load_model(self.config, self.dataset, checkpoint, lora, base_of=first_model)
 
     def to_device(self, model: nn.Module, device: torch.device) -> nn.Module:
         """See `place`."""
@@ -123,6 +124,7 @@ class LanguageTask(Task):
     def place(self, model: nn.Module, worker: Worker) -> nn.Module:
         """The loss on this rank's device, or its stages of the model."""
         config, mesh = self.config, worker.mesh
+        unshare(model, config, mesh)
         if worker.device.type != "cuda" and config.lora is not None and config.lora.quantize:
             raise UserError("lora.quantize: 4bit is trained on CUDA devices only; remove it")
         if not config.has_dropout:
@@ -175,8 +177,7 @@ class LanguageTask(Task):
 
     def copy_model(self, model: nn.Module, folder: Path, worker: Worker) -> DeferredWrite:
         """Of a model with an adapter, only the adapter is saved."""
-        lora = self.config.lora
-        if lora is None:
+        if (lora := self.config.lora) is None:
             return super().copy_model(model, folder, worker)
         weights = copy_adapter(model)  # on all ranks: they may have a part each
 
@@ -252,8 +253,7 @@ class TextTask(LanguageTask):
 
     def batch(self, rows: Rows, device: torch.device) -> training.Inputs:
         """Token ids, int64 [rows, sequence_length + 1], and with `packing: documents` positions."""
-        end = separator(self.dataset, self.config)
-        return text_inputs(to_device(self.rows[rows], device), end)
+        return text_inputs(to_device(self.rows[rows], device), separator(self.dataset, self.config))
 
     def num_targets(self, rows: Rows) -> int:
         """All tokens but the first of each sequence."""

@@ -8,13 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_model
+from safetensors.torch import save_file
 
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.model import save_tokenizer
 from trainables.causal_lm.task import LanguageTask
 from trainables.common.data_sampler import Sampler
 from trainables.data.shared_folder import publish_settings
+from trainables.parallel.sharded_state import unique_state
 from trainables.training.client import TaskClient, train_step
 from trainables.training.task import open_task
 
@@ -60,5 +61,6 @@ def _train(
         loss = train_step(client, model, optimizer, rows, step, config.max_steps, device)
     log.info("model trained for %d steps, last loss %.3f: %s", config.max_steps, loss, folder)
     model.config.save_pretrained(folder)  # its weights, `save_pretrained` writes on rank 0 only
-    save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    weights = {name: weight.detach() for name, weight in unique_state(model).items()}
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})  # of tied ones the first
     save_tokenizer(config, task.dataset, folder)

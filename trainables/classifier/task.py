@@ -33,7 +33,7 @@ from trainables.classifier.metrics import metric_shares, metrics_of
 from trainables.classifier.rows import read_labelled
 from trainables.classifier.scorer import RewardModel, padded, scores_of
 from trainables.client import Rows
-from trainables.common.data_sampler import shares_in_step
+from trainables.common.data_sampler import shares_in_step, to_device
 from trainables.data.bad_rows import BadRows
 from trainables.data.conversations import dataset as conversations
 from trainables.data.conversations.dataset import Conversations
@@ -165,7 +165,7 @@ class ClassifierTask(LanguageTask):
     def batch(self, rows: Rows, device: torch.device) -> Inputs:
         """The inputs of `ClassifierLoss`."""
         others = (self._targets.get(Split.TRAIN), self._weights)
-        picked = (None if each is None else each[rows].to(device) for each in others)
+        picked = (None if each is None else to_device(each[rows], device) for each in others)
         return *self._texts(Split.TRAIN, rows, device), *picked
 
     def _texts(self, split: Split, rows: Rows, device: torch.device) -> Inputs:
@@ -174,14 +174,14 @@ class ClassifierTask(LanguageTask):
         if isinstance(data, Conversations):
             both = (2 * rows[:, None] + np.arange(2)).reshape(-1)
             tokens, _ = data.inputs(split, both, device, compiled=compiled)
-            sizes = torch.from_numpy(self._lengths[split][rows].reshape(-1, 1)).to(device)
+            sizes = to_device(self._lengths[split][rows].reshape(-1, 1), device)
             mask = torch.arange(tokens.shape[1], device=device) < sizes
             return tokens.masked_fill(~mask, self._pad), mask.long(), None
         multiple = -(-self.config.sequence_length // WIDTHS) if compiled else 1
         ids, mask = padded(data.texts(split, rows) or [], self._pad, multiple)
         of_types = data.texts(split, rows, ".types")
-        types = None if of_types is None else padded(of_types, 0, multiple)[0].to(device)
-        return ids.to(device), mask.to(device), types
+        types = None if of_types is None else to_device(padded(of_types, 0, multiple)[0], device)
+        return to_device(ids, device), to_device(mask, device), types
 
     def objective(self, model: nn.Module) -> nn.Module:
         """The mean loss of texts or pairs; a reward model is trained without dropout, as in trl."""

@@ -93,9 +93,11 @@ def shares_in_step(size: int, chunk: int, worker: Worker | None) -> tuple[list[s
     return [*mine, *[slice(0, min(chunk, size))] * more], len(mine)
 
 
-def to_device(rows: npt.NDArray[Any], device: torch.device) -> torch.Tensor:
-    """Numbers on a device, int64, or flags, bool; the copy to a GPU does not wait for it."""
-    tensor = torch.from_numpy(rows if rows.dtype == np.bool_ else rows.astype(np.int64))
+def to_device(values: npt.NDArray[Any] | torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Values on a device, integers of arrays as int64; the copy to a GPU does not wait for it."""
+    if isinstance(values, np.ndarray) and values.dtype.kind in "iu":
+        values = values.astype(np.int64)
+    tensor = torch.as_tensor(values)
     if device.type == "cuda":
         tensor = tensor.pin_memory()
     return tensor.to(device, non_blocking=True)

@@ -21,6 +21,7 @@ from torch import nn
 
 from trainables.base import Split
 from trainables.causal_lm.evaluation import EVAL_BATCH
+from trainables.causal_lm.lora import without_adapter
 from trainables.causal_lm.model.model import as_first, new_model
 from trainables.causal_lm.model.objective import move_model
 from trainables.client import Rows
@@ -29,7 +30,6 @@ from trainables.data.conversations.dataset import Conversations
 from trainables.data.shared_folder import publish_settings
 from trainables.dpo.config import DPOConfig
 from trainables.dpo.loss import answer_log_probs
-from trainables.training.checkpoint import weights_digest
 from trainables.training.precision import compute_dtype
 
 VERSION = 1
@@ -42,6 +42,7 @@ def reference_log_probs(
     cache: Path,
     device: torch.device,
     alive: Callable[[], None],
+    base_of: Callable[[DPOConfig, Conversations], tuple[nn.Module, str]],
 ) -> dict[Split, npt.NDArray[np.float32]]:
     """Of each answer of each split; computed unless they are there, while other processes wait.
 
@@ -51,11 +52,12 @@ def reference_log_probs(
         cache: folder of prepared data.
         device: of the computation.
         alive: called every now and then.
+        base_of: gives the first model, and the digest of its weights.
     """
-    model = new_model(config, dataset)
+    model, digest = base_of(config, dataset)
     settings = {
         "version": VERSION,
-        "model": weights_digest(model),
+        "model": digest,
         "data": dataset.key,
         "dtype": str(compute_dtype(config.dtype, device)),
         **({"quantize": config.lora.quantize} if config.lora and config.lora.quantize else {}),
@@ -78,7 +80,7 @@ def reference_log_probs(
 
 
 class Divergence:
-    """Of a model from the first one, which is loaded when it is needed."""
+    """Of a model from the first one: itself without its adapter, or loaded when it is needed."""
 
     def __init__(self, config: DPOConfig, dataset: Conversations) -> None:
         self._config, self._dataset = config, dataset
@@ -95,14 +97,16 @@ class Divergence:
             answers: those whose answers are given, of the same shape.
         """
         device, config, sums = next(model.parameters()).device, self._config, []
-        if self._first is None:
+        separable = config.lora is not None and config.lora.is_separable
+        if self._first is None and not separable:
             self._first = move_model(as_first(new_model(config, self._dataset), config), device)
             self._first.eval()
         for start in range(0, len(questions), EVAL_BATCH):
             part = slice(start, start + EVAL_BATCH)
             inputs = self._mismatched(split, questions[part], answers[part], device)
-            mine, first = (answer_log_probs(m, *inputs, config) for m in (model, self._first))
-            sums.append((mine - first).sum())
+            mine, other = answer_log_probs(model, *inputs, config), self._first or model
+            with without_adapter(other):
+                sums.append((mine - answer_log_probs(other, *inputs, config)).sum())
         return torch.stack(sums).sum()
 
     def _mismatched(

@@ -18,9 +18,11 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm.evaluation import EVAL_BATCH, spread
 from trainables.causal_lm.model.compilation import may_compile
+from trainables.causal_lm.model.first_model import first_model
+from trainables.causal_lm.model.model import fresh_model
 from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
-from trainables.common.data_sampler import Sampler, shares
+from trainables.common.data_sampler import Sampler, shares, to_device
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.dpo.config import OF_PAIRS, DPOConfig
 from trainables.dpo.loss import PreferenceLoss, score_answers
@@ -56,7 +58,8 @@ class DPOTask(LanguageTask):
             dataset = prepare(config, config.data, cache, key)
             reference = {}
             if config.has_reference:
-                reference = reference_log_probs(config, dataset, cache, *place_of(worker))
+                base_of = first_model if worker else fresh_model
+                reference = reference_log_probs(config, dataset, cache, *place_of(worker), base_of)
         return cls(config, dataset, reference)
 
     def __post_init__(self) -> None:
@@ -190,14 +193,14 @@ class DPOTask(LanguageTask):
         tokens, counted = self.dataset.inputs(split, rows, device, compiled=compiled)
         reference = weights = None
         if self.config.has_reference:
-            reference = torch.from_numpy(self.reference[split][rows]).to(device)
+            reference = to_device(self.reference[split][rows], device)
         if self.config.loss == "orpo":
-            sizes = torch.from_numpy(self._lengths(split)[rows]).to(device)
+            sizes = to_device(self._lengths(split)[rows], device)
             weights = weight * (torch.arange(1, tokens.shape[1], device=device) < sizes[:, None])
         if self.config.loss != "kto":
             return tokens, counted, reference, weights
         labels = rows % 2 == 0 if self._in_pairs else self._labels[split][rows]
-        return tokens, counted, reference, None, torch.from_numpy(labels).to(device), kl
+        return tokens, counted, reference, None, to_device(labels, device), kl
 
     def _token_weight(self, split: Split, pairs: Rows) -> float:
         """Of orpo, of a token of a preferred text: means over pairs become one over tokens."""

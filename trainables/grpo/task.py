@@ -20,6 +20,7 @@ from trainables.causal_lm.model.objective import shard_or_move
 from trainables.causal_lm.model.packing import Packing, packing_of
 from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
+from trainables.common.data_sampler import to_device
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.grpo.answers import METRICS, Answers, Completions, Question, noise
 from trainables.grpo.config import GRPOConfig
@@ -123,7 +124,7 @@ class GRPOTask(LanguageTask):
             chances = found.log_probs[answer, place]
             numbers = torch.stack([weights[answer], advantage[answer], chances]) * (answer >= 0)
             given = rows_of_pass, torch.stack([sources, found.ids[answer, place]]), numbers
-            (tokens, positions), targets, numbers = (t.to(worker.device) for t in given)
+            (tokens, positions), targets, numbers = (to_device(t, worker.device) for t in given)
             inputs = tokens, positions if packing.shared else None, *targets
             passes.append((*inputs, numbers, self._by_reference(model, inputs, worker.mesh)))
         return passes

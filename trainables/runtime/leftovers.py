@@ -6,7 +6,7 @@ import ctypes
 import gc
 import threading
 import time
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -74,6 +74,7 @@ def _is_trials(process: psutil.Process) -> bool:
 
 
 _STATUS = Path("/proc/self/status")
+_MAPS = Path("/proc/self/maps")
 _MIB = 2**20
 
 
@@ -82,7 +83,7 @@ class MemorySample:
     """Memory that this process holds, in bytes.
 
     Attributes:
-        host: anonymous memory; mapped files, such as a data set, do not count, nor what is `KEPT`.
+        host: anonymous memory; mapped files, such as a data set, do not count.
         device: tensors on the GPU; 0 on a CPU.
     """
 
@@ -97,16 +98,30 @@ class KeptValue:
     Attributes:
         key: of all that it depends on.
         value: None: nothing is kept.
-        size: of its host memory, in bytes.
+        weights: its tensors, which a trial may move to its device.
     """
 
     key: Hashable = None
     value: Any = None
-    size: int = 0
+    weights: Sequence[torch.Tensor] = ()
 
-    def keep(self, key: Hashable, value: Any, size: int) -> None:
+    def keep(self, key: Hashable, value: Any, weights: Sequence[torch.Tensor] = ()) -> None:
         """Keep a value in place of the one before."""
-        self.key, self.value, self.size = key, value, size
+        self.key, self.value, self.weights = key, value, weights
+
+    def memory(self) -> MemorySample:
+        """Of its weights, without those that are a part of a mapped file."""
+        files = _mapped_files() if self.weights else []
+        here = [w for w in self.weights if w.is_cpu and not any(w.data_ptr() in f for f in files)]
+        there = [w for w in self.weights if w.is_cuda]
+        return MemorySample(sum(w.nbytes for w in here), sum(w.nbytes for w in there))
+
+
+def _mapped_files() -> list[range]:
+    """Addresses of the files that are mapped, but for libraries."""
+    lines = _MAPS.read_text().splitlines() if _MAPS.exists() else []
+    spans = [line.split()[0] for line in lines if "/" in line and ".so" not in line]
+    return [range(*(int(bound, 16) for bound in span.split("-"))) for span in spans]
 
 
 KEPT = KeptValue()
@@ -155,10 +170,11 @@ def describe_growth(baseline: MemorySample, now: MemorySample, limit: int) -> st
 
 
 def measure(device: torch.device) -> MemorySample:
-    """Return freed memory to the system, then measure."""
+    """Return freed memory to the system, then measure what is not `KEPT`."""
     if (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:  # glibc's
         trim(0)
-    return MemorySample(_anonymous() - KEPT.size, _on_device(device))
+    kept = KEPT.memory()
+    return MemorySample(_anonymous() - kept.host, _on_device(device) - kept.device)
 
 
 def _on_device(device: torch.device) -> int:

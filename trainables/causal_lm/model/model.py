@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from copy import copy, deepcopy
+from collections.abc import Callable, Mapping
+from copy import copy
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,6 @@ from trainables.causal_lm.quantized import quantize_base, round_base
 from trainables.common.text_ends import declare_ends
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import load_pretrained, pad_token, wrap_bpe
-from trainables.runtime.leftovers import KEPT
 from trainables.training.checkpoint import read_lineage, weights_digest
 from trainables.training.precision import compute_dtype
 from trainables.training.pretrained import pretrained_model, saved_model
@@ -38,9 +37,6 @@ from trainables.training.start_model import description_of, loading
 INIT_SCALE = 0.5
 """Standard deviation of initial weights, times width^-1/2: GPT-2's 0.02 at width 625. Narrow models
 learn several times faster than with 0.02."""
-
-KEPT_BYTES = 2**29
-"""Weights up to this size are kept from trial to trial: their random numbers take seconds."""
 
 
 def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
@@ -63,24 +59,10 @@ def new_model(config: CausalLMConfig, dataset: Dataset) -> nn.Module:
     return model
 
 
-def first_model(config: CausalLMConfig, dataset: Dataset) -> tuple[nn.Module, str]:
-    """As `new_model`, and the digest of its weights.
-
-    A process keeps the last random one for its next trials; loading draws numbers of a trial.
-    """
-    key = None
-    if config.model_name_or_path is None:
-        shape = architecture(config, dataset.meta).to_json_string(use_diff=False)
-        scale = config.parametrization, config.base_hidden_size, config.base_num_layers
-        key = config.model_class, shape, config.init_seed, *scale
-    if key is None or key != KEPT.key:
-        KEPT.keep(None, None, 0)  # frees it before the next one is made
-        model = new_model(config, dataset)
-        first, size = (model, weights_digest(model)), sum(p.nbytes for p in model.parameters())
-        if key is None or size > KEPT_BYTES:
-            return first
-        KEPT.keep(key, first, size)
-    return deepcopy(KEPT.value[0]), KEPT.value[1]
+def fresh_model(config: CausalLMConfig, dataset: Dataset) -> tuple[nn.Module, str]:
+    """As `new_model`, and the digest of its weights."""
+    model = new_model(config, dataset)
+    return model, weights_digest(model)
 
 
 def load_model(
@@ -90,6 +72,7 @@ def load_model(
     lora: LoRAConfig | None = None,
     *,
     rounded: bool = False,
+    base_of: Callable[[CausalLMConfig, Dataset], tuple[nn.Module, str]] = fresh_model,
 ) -> nn.Module:
     """The model of a configuration, with the weights of a folder.
 
@@ -99,13 +82,14 @@ def load_model(
         weights: holds `model.safetensors`, or an adapter, which is not merged.
         lora: hyperparameters of the adapter; None: those with which it was trained.
         rounded: as of `as_first`.
+        base_of: gives the base of an adapter.
 
     Raises:
         UserError: the weights are of another model.
     """
     if has_adapter(weights):
-        base = new_model(config, dataset)
-        if weights_digest(base) != read_lineage(weights):
+        base, digest = base_of(config, dataset)
+        if digest != read_lineage(weights):
             raise UserError(
                 f"{config.model_name_or_path}: not the base of the adapter in {weights}"
             )

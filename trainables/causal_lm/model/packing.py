@@ -73,7 +73,10 @@ def packing_of(model: nn.Module, length: int) -> Packing:
     """
     known, most = getattr(model, "document_packing", (Packing.MASK, 0))
     if length > most:
-        known = _compared(model, length)
+        every = getattr(model, "compared", {})  # copies of a kept model are compared once
+        if length not in every:
+            every[length] = _compared(model, length)
+        known = every[length]
         set_packing(model, known, length)
     return known
 

@@ -26,7 +26,7 @@ from trainables.launch.ray_train import TrainWorker
 from trainables.launch.run_trial import output_to, run_trial
 from trainables.registry import resolve
 from trainables.runtime.gpu_share import wait_for_device
-from trainables.runtime.leftovers import LeakDetector, Leftovers
+from trainables.runtime.leftovers import KEPT, LeakDetector, Leftovers
 from trainables.runtime.preemption import Preempted, install_sigterm_handler_deferred
 
 if TYPE_CHECKING:
@@ -84,6 +84,7 @@ def lane_loop(config: dict[str, Any]) -> None:
         before, sweep = sweep, SweepPaths.of_trial(job.paths)
         if before not in (None, sweep):  # another one may hold more from its first trial
             leak_detector = LeakDetector(device, task.max_growth)
+            KEPT.keep(None, None)
         is_known, before_trial = resolve(job.trainable).is_known, Leftovers()
         error = _run(job, task.broker, worker)
         outcome = _outcome(error, device, leak_detector)
