@@ -18,9 +18,8 @@ from transformers.utils.chat_template_utils import (
 from trainables.common.text_ends import MARK
 from trainables.data.bad_rows import first_line
 from trainables.data.conversations.rows import ROLES, Message
+from trainables.data.word_encoder import Span
 
-Span = tuple[int, int]
-"""First character, and the one behind the last."""
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of one key; `transformers` hands a template all of them."""
 _LABELS = {"role", "content", "weight", "name", "tool_call_id"}
