@@ -11,7 +11,7 @@ import re
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from itertools import accumulate, chain, islice
+from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
@@ -74,42 +74,37 @@ class WordEncoder:
         """
         if len(self._table.ids) > MAX_TOKENS:
             self._table = _WordTable(self._tokenizer.model, self._added)
-        words = [self._words_of(*each) for each in zip(texts, spans, strict=True)]
-        ids, token_at, char_at = self._table.tokens(
-            chain.from_iterable(each or () for each in words)
-        )
-        begins = [0, *accumulate(len(each or ()) for each in words)]
+        words = [self._words_of(text) for text in texts]
+        ids, token_at, char_at = self._table.tokens(chain.from_iterable(words))
+        begins = [0, *accumulate(map(len, words))]
         chars, tokens = char_at[begins].tolist(), token_at[begins].tolist()
-        known = [of if each is not None else () for each, of in zip(words, spans, strict=True)]
-        ends = [chars[i] + x for i, of in enumerate(known) for span in of for x in span]
-        nearest = np.searchsorted(char_at, ends)
-        exact = np.where(char_at[nearest] == ends, token_at[nearest], -1).tolist()
-        found, left = list[tuple[Rows, Flags] | None](), iter(exact)
-        for i, of in enumerate(known):
-            first, counted = tokens[i], np.zeros(tokens[i + 1] - tokens[i], np.bool_)
-            at = list(islice(left, 2 * len(of)))
-            for begin, end in zip(at[::2], at[1::2], strict=True):
-                counted[begin - first : end - first] = True
-            whole = words[i] is not None and -1 not in at
-            found.append((ids[first : tokens[i + 1]], counted) if whole else None)
+        ends = [c + x for c, of in zip(chars, spans, strict=False) for span in of for x in span]
+        nearest = np.minimum(np.searchsorted(char_at, ends), len(char_at) - 1)
+        exact = iter(np.where(char_at[nearest] == ends, token_at[nearest], -1).tolist())
+        found, counted = list[tuple[Rows, Flags] | None](), np.zeros(len(ids), np.bool_)
+        for i, (text, of) in enumerate(zip(texts, spans, strict=True)):
+            known, tokens_of = chars[i + 1] - chars[i] == len(text), slice(*tokens[i : i + 2])
+            for (_, last), begin, end in zip(of, exact, exact, strict=False):
+                # a space at the end may be cut off from the offsets of its token
+                known = known and begin >= 0 and end >= 0 and text[last - 1 : last] != " "
+                if known:
+                    counted[begin:end] = True
+            found.append((ids[tokens_of], counted[tokens_of]) if known else None)
         return found
 
-    def _words_of(self, text: str, spans: Sequence[Span]) -> list[str] | None:
-        """The words of a text; None: those of `tokenizers` may be others, or their offsets."""
+    def _words_of(self, text: str) -> list[str]:
+        """The words of a text; not all of it if those of `tokenizers` may be others."""
         find = self._find_ascii
         if not text.isascii():
-            find = self._find
-            normalizer = self._tokenizer.normalizer
+            find, normalizer = self._find, self._tokenizer.normalizer
             if normalizer and normalizer.normalize_str(text) != text:
-                return None
+                return []
             if not all(map(self._is_known, set(text))):
-                return None
-        if any(text[end - 1 : end] == " " for _, end in spans):  # it may be cut off from a token
-            return None
+                return []
         words = list[str]()
         for i, part in enumerate(self._split(text)):
             words += [part] if i % 2 else find(part)
-        return words if sum(map(len, words)) == len(text) else None
+        return words
 
     def _splits_alike(self, char: str) -> bool:
         """Whether a character is of the same kind to both engines of patterns."""

@@ -164,7 +164,7 @@ def _mark(encoder: Encoder, texts: list[str], spans: list[list[Span]]) -> list[t
 
 def _end_answer(ids: Rows, counted: Flags, end: int, ends: set[int | None]) -> tuple[Rows, Flags]:
     """A last answer without one of the tokens that end it gets the end of a text."""
-    if counted[-1:].all() and not ends.isdisjoint(ids[-1:].tolist()):
+    if counted[-1:].tolist() == [True] and not ends.isdisjoint(ids[-1:].tolist()):
         return ids, counted
     last = len(ids) - int(np.argmin(counted[::-1])) if not counted.all() else 0
     if ends.isdisjoint(ids[last:].tolist()):

@@ -53,7 +53,7 @@ class TalkFile:
                 self.unread |= talk[0].unread
                 self.left_out += talk[0].left_out > 0
                 told = {**vars(talk[0]), "unread": None}, vars(talk[1])
-                self._sizes.append(rows.write(pack(told)))
+                self._sizes.append(rows.write(pack([[*each.values()] for each in told])))
         splits = assign_splits(units, among)
         self._splits = [splits[unit] for unit in units]
 
@@ -64,7 +64,7 @@ class TalkFile:
                 packed = file.read(size)
                 if found is split:
                     talk, rendered = msgpack.unpackb(packed, ext_hook=_from_json)
-                    yield Conversation(**talk), Rendered(**rendered)
+                    yield Conversation(*talk), Rendered(*rendered)
 
 
 def leave_out_trained(
