@@ -28,7 +28,7 @@ MAX_TOKENS = 1 << 19
 """Tokens of the words that are kept: some 50 MB."""
 _GPT2 = r"'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"
 _SYNTAX = re.compile(
-    r"(?:[^\\.^$&{}()\[\]]|\\[rnsS/]|\\p\{\w+\}|\{\d+(?:,\d+)?\}(?!\+)|\[\^?(?!\[)|\]|\(\?[i!:]+|\))*"
+    r"(?:[^\\.^$&{}()\[\]]|\\[rnsS/]|\\p\{\w+\}|\{\d+(?:,\d+)?\}(?!\+)|\[\^?(?!\[)|\]|\(\?(?:i:|:|!)|\))*"
 )
 """Of patterns that mean the same to Oniguruma, the engine of `tokenizers`, and to `regex`."""
 _HIDDEN = [i for i in range(256) if i == ord(" ") or not chr(i).isprintable()]
@@ -61,7 +61,10 @@ class WordEncoder:
             t.lstrip or t.rstrip or t.single_word or t.content != t.content.strip() for t in added
         ):
             return None
-        encoder = cls(tokenizer, pattern)
+        try:
+            encoder = cls(tokenizer, pattern)
+        except (re.error, regex.error):
+            return None
         return encoder if all(encoder._is_known(chr(i)) for i in range(128)) else None
 
     def encode(
@@ -84,9 +87,10 @@ class WordEncoder:
         found, counted = list[tuple[Rows, Flags] | None](), np.zeros(len(ids), np.bool_)
         for i, (text, of) in enumerate(zip(texts, spans, strict=True)):
             known, tokens_of = chars[i + 1] - chars[i] == len(text), slice(*tokens[i : i + 2])
-            for (_, last), begin, end in zip(of, exact, exact, strict=False):
-                # a space at the end may be cut off from the offsets of its token
-                known = known and begin >= 0 and end >= 0 and text[last - 1 : last] != " "
+            for (first, last), begin, end in zip(of, exact, exact, strict=False):
+                # offsets may leave out a space that ends a token or begins a text
+                spaced = text[last - 1 : last] == " " or (first == 0 and text[:1] == " ")
+                known = known and begin >= 0 and end >= 0 and not spaced
                 if known:
                     counted[begin:end] = True
             found.append((ids[tokens_of], counted[tokens_of]) if known else None)
