@@ -153,13 +153,15 @@ def _encode(
 
 def _mark(encoder: Encoder, texts: list[str], spans: list[list[Span]]) -> list[tuple[Rows, Flags]]:
     """Token ids of texts, and which are of their spans."""
-    words = encoder.words
-    found = words.encode(texts, spans) if words else [None] * len(texts)
-    left = [i for i, tokens in enumerate(found) if tokens is None]
+    words, found = encoder.words, dict[int, tuple[Rows, Flags]]()
+    if words:
+        known = enumerate(words.encode(texts, spans))
+        found = {i: tokens for i, tokens in known if tokens is not None}
+    left = [i for i in range(len(texts)) if i not in found]
     others = encoder.tokenizer.encode_batch([texts[i] for i in left], add_special_tokens=False)
-    for i, tokens in zip(left, others, strict=True):
-        found[i] = np.array(tokens.ids, dtype=np.int64), _mask_answers(tokens, spans[i])
-    return found
+    for i, each in zip(left, others, strict=True):
+        found[i] = np.array(each.ids, dtype=np.int64), _mask_answers(each, spans[i])
+    return [found[i] for i in range(len(texts))]
 
 
 def _end_answer(ids: Rows, counted: Flags, end: int, ends: set[int | None]) -> tuple[Rows, Flags]:

@@ -113,8 +113,8 @@ def _write_tokens(
     with open(files[0], "wb") as ids, open(files[1], "wb") as flags:
         for tokens in conversations:
             sizes.append(len(tokens.ids))
-            ids.write(tokens.ids.astype(dtype))
-            flags.write(tokens.counted)
+            ids.write(tokens.ids.astype(dtype).tobytes())
+            flags.write(tokens.counted.tobytes())
     return np.array(sizes, dtype=np.int64)
 
 
