@@ -6,6 +6,7 @@ import hashlib
 import itertools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -15,6 +16,7 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from search_spaces.errors import UserError
 from trainables.client import Rows
+from trainables.data.word_encoder import WordEncoder
 from trainables.training.start_model import loading
 
 END = "<|endoftext|>"
@@ -48,6 +50,11 @@ class Encoder:
     tokenizer: Tokenizer
     end: int
     begin: int | None = None
+
+    @cached_property
+    def words(self) -> WordEncoder | None:
+        """Finds the same tokens faster, if it can."""
+        return WordEncoder.of(self.tokenizer)
 
     @property
     def size(self) -> int:

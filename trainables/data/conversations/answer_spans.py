@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from trainables.common.text_ends import MARK
 from trainables.data.conversations.rows import Message
-from trainables.data.conversations.template import Span, Template, TemplateError, calls_in
+from trainables.data.conversations.template import Template, TemplateError, calls_in
+from trainables.data.word_encoder import Span
 
 
 def answer_spans(template: Template) -> list[Span]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from tokenizers import Tokenizer, models
 
 from trainables.client import Rows
@@ -18,8 +17,9 @@ from trainables.data.bad_rows import BadRow, OnLong
 from trainables.data.conversations.answer_spans import answer_spans
 from trainables.data.conversations.check import long_row
 from trainables.data.conversations.rows import Conversation, Message
-from trainables.data.conversations.template import ChatTokenizer, Span, Template, TemplateError
+from trainables.data.conversations.template import ChatTokenizer, Template, TemplateError
 from trainables.data.tokenizer import ENCODE_AT_ONCE, END, Encoder, encoder_of, load_pretrained
+from trainables.data.word_encoder import Flags, Span
 
 TEMPLATE = (
     "{% for message in messages %}"
@@ -29,7 +29,6 @@ TEMPLATE = (
     "{% if add_generation_prompt %}{{ '<|assistant|>\\n' }}{% endif %}"
 )
 """Of tokenizers that have none: each message behind a line with its role."""
-Flags = npt.NDArray[np.bool_]
 log = logging.getLogger(__name__)
 
 
@@ -139,30 +138,41 @@ def _encode(
     talks: Iterable[tuple[Conversation, Rendered]], encoder: Encoder, *, prompts: bool
 ) -> Iterator[tuple[Conversation, Tokens]]:
     """A text is encoded at once, as `transformers` does: its parts alone have other tokens."""
-    left, backend = iter(talks), encoder.tokenizer
+    left = iter(talks)
     while batch := list(itertools.islice(left, ENCODE_AT_ONCE)):
-        found = backend.encode_batch([r.text for _, r in batch], add_special_tokens=False)
+        found = _mark(encoder, [r.text for _, r in batch], [r.answers for _, r in batch])
         asked = [r.prompt for _, r in batch if prompts]
-        given = backend.encode_batch_fast(asked, add_special_tokens=False)
-        ends = {encoder.end, backend.token_to_id(batch[0][1].end or "")}  # of the template
-        answers = itertools.zip_longest(batch, found, (prompt.ids for prompt in given))
-        for (talk, rendered), tokens, prompt in answers:
-            yield talk, Tokens(*_count_answers(rendered, tokens, encoder.end, ends), prompt or [])
+        given = _mark(encoder, asked, [[]] * len(asked))
+        end = batch[0][1].end  # of the template
+        ends = {encoder.end, encoder.tokenizer.token_to_id(end or "")}
+        answers = itertools.zip_longest(batch, found, (ids.tolist() for ids, _ in given))
+        for (talk, rendered), (ids, counted), prompt in answers:
+            if rendered.answers and rendered.answers[-1][1] == len(rendered.text):
+                ids, counted = _end_answer(ids, counted, encoder.end, ends)
+            yield talk, Tokens(ids, counted, prompt or [])
 
 
-def _count_answers(
-    rendered: Rendered, tokens: Any, end: int, ends: set[int | None]
-) -> tuple[Rows, Flags]:
-    """Token ids, and which are of an answer.
+def _mark(encoder: Encoder, texts: list[str], spans: list[list[Span]]) -> list[tuple[Rows, Flags]]:
+    """Token ids of texts, and which are of their spans."""
+    words, found = encoder.words, dict[int, tuple[Rows, Flags]]()
+    if words:
+        known = enumerate(words.encode(texts, spans))
+        found = {i: tokens for i, tokens in known if tokens is not None}
+    left = [i for i in range(len(texts)) if i not in found]
+    others = encoder.tokenizer.encode_batch([texts[i] for i in left], add_special_tokens=False)
+    for i, each in zip(left, others, strict=True):
+        found[i] = np.array(each.ids, dtype=np.int64), _mask_answers(each, spans[i])
+    return [found[i] for i in range(len(texts))]
 
-    A last answer without one of the tokens that end it gets the end of a text.
-    """
-    ids, counted = tokens.ids, _mask_answers(tokens, rendered.answers)
-    if rendered.answers and rendered.answers[-1][1] == len(rendered.text):
-        last = len(ids) - int(np.argmin(counted[::-1])) if not counted.all() else 0
-        if ends.isdisjoint(ids[last:]):
-            ids, counted = [*ids, end], np.append(counted, True)
-    return np.array(ids, dtype=np.int64), counted
+
+def _end_answer(ids: Rows, counted: Flags, end: int, ends: set[int | None]) -> tuple[Rows, Flags]:
+    """A last answer without one of the tokens that end it gets the end of a text."""
+    if counted[-1:].tolist() == [True] and not ends.isdisjoint(ids[-1:].tolist()):
+        return ids, counted
+    last = len(ids) - int(np.argmin(counted[::-1])) if not counted.all() else 0
+    if ends.isdisjoint(ids[last:].tolist()):
+        return np.append(ids, end), np.append(counted, True)
+    return ids, counted
 
 
 def _mask_answers(tokens: Any, answers: list[Span]) -> Flags:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+import msgpack
 import numpy as np
 
 from trainables.base import Split
@@ -18,7 +19,15 @@ from trainables.data.shared_folder import text_digest
 from trainables.data.splits import assign_splits
 
 Talk = tuple[Conversation, Rendered]
-_AS_JSON = json.JSONEncoder(default=str).encode
+
+
+def _as_json(value: Any) -> msgpack.ExtType:
+    """What msgpack has no type for: a date, for example, or an integer of more than 64 bits."""
+    return msgpack.ExtType(0, json.dumps(value, default=str).encode())
+
+
+def _from_json(_: int, packed: bytes) -> Any:
+    return json.loads(packed)
 
 
 class TalkFile:
@@ -35,27 +44,27 @@ class TalkFile:
     ) -> None:
         """Write conversations, whose units name their splits, or else decide by a digest."""
         self.file, self.unread, self.left_out = file, set[str](), 0
-        self._places, units = array("q"), list[str]()
+        self._sizes, units = array("q"), list[str]()
+        pack = msgpack.Packer(default=_as_json).pack
         with open(file, "wb") as rows:
             for talk in talks:
-                self._places.append(rows.tell())
                 # more digits than a split is decided by
                 units.append(talk[0].unit if named else text_digest(talk[0].unit)[:16])
                 self.unread |= talk[0].unread
                 self.left_out += talk[0].left_out > 0
                 told = {**vars(talk[0]), "unread": None}, vars(talk[1])
-                rows.write(_AS_JSON(told).encode() + b"\n")  # it is rendered
+                self._sizes.append(rows.write(pack([[*each.values()] for each in told])))
         splits = assign_splits(units, among)
         self._splits = [splits[unit] for unit in units]
 
     def read(self, split: Split) -> Iterator[Talk]:
         """The conversations of a split, in order."""
         with open(self.file, "rb") as file:
-            for place, found in zip(self._places, self._splits, strict=True):
+            for size, found in zip(self._sizes, self._splits, strict=True):
+                packed = file.read(size)
                 if found is split:
-                    file.seek(place)
-                    talk, rendered = json.loads(file.readline())
-                    yield Conversation(**talk), Rendered(**rendered)
+                    talk, rendered = msgpack.unpackb(packed, ext_hook=_from_json)
+                    yield Conversation(*talk), Rendered(*rendered)
 
 
 def leave_out_trained(
@@ -63,7 +72,9 @@ def leave_out_trained(
 ) -> Iterator[tuple[Conversation, Tokens] | BadRow]:
     """The rows; those of `trained_texts` are bad."""
     for row in rows:
-        if not isinstance(row, BadRow) and hash(row[1].ids.astype(dtype).tobytes()) in trained:
+        if isinstance(row, BadRow) or not trained:
+            yield row
+        elif hash(row[1].ids.astype(dtype).tobytes()) in trained:
             yield BadRow(f"{row[0].place}: is also trained on", "skip")
         else:
             yield row

@@ -18,9 +18,8 @@ from transformers.utils.chat_template_utils import (
 from trainables.common.text_ends import MARK
 from trainables.data.bad_rows import first_line
 from trainables.data.conversations.rows import ROLES, Message
+from trainables.data.word_encoder import Span
 
-Span = tuple[int, int]
-"""First character, and the one behind the last."""
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of one key; `transformers` hands a template all of them."""
 _LABELS = {"role", "content", "weight", "name", "tool_call_id"}
@@ -65,7 +64,7 @@ class Template:
     ) -> None:
         self.chat, self.messages, self._tools = chat, _as_read(messages), tools
         self.weights = [message.get("weight", 1) for message in messages]
-        self._compiled, self._globals, marks = _compile(source)
+        self._compiled, marks = _compile(source)
         self.marks: list[Span] | None = [] if marks else None
         self.text = self.render(self.messages, marks=self.marks)
         self._prompts = {0: ""}
@@ -108,7 +107,12 @@ class Template:
         Raises:
             TemplateError: the template refuses them.
         """
-        known = {**self._globals, **self.chat.special, "messages": messages, "tools": self._tools}
+        known = {
+            **self._compiled.globals,
+            **self.chat.special,
+            "messages": messages,
+            "tools": self._tools,
+        }
         known |= {"documents": None, "add_generation_prompt": prompt}
         try:
             blocks = self._compiled.root_render_func(self._compiled.new_context(known, shared=True))
@@ -140,10 +144,11 @@ class Template:
 
 
 @lru_cache
-def _compile(source: str) -> tuple[Any, dict[str, Any], bool]:
-    """A template of Jinja, what all templates may use, and whether it marks what is generated."""
+def _compile(source: str) -> tuple[Any, bool]:
+    """A template of Jinja, and whether it marks what is generated."""
     compiled: Any = _compile_jinja_template(source)
-    return compiled, dict(compiled.globals), bool(_GENERATION.search(source))
+    compiled.globals = dict(compiled.globals)  # each context goes through them, a slow `ChainMap`
+    return compiled, bool(_GENERATION.search(source))
 
 
 def _as_read(messages: Sequence[Message]) -> list[Message]:
