@@ -30,7 +30,7 @@ tracking: {{name: none}}
 def test_trials_share_a_gpu_as_far_as_it_trains_more(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ENV, "TUNE_BACKEND", "gloo")
+    monkeypatch.setitem(ENV, "TUNE_DEVICE", "cpu")
     (tmp_path / "marks").mkdir()
     (tmp_path / "shares.yaml").write_text(SWEEP.format(marks=tmp_path / "marks"))
     with cluster(gpus=1) as made:

@@ -134,7 +134,7 @@ def fit(
 
     set_environment(spec, check_s)
     shared = spec.workers > 1 and is_shared(spec.gpus_per_worker)
-    backend = os.environ.get("TUNE_BACKEND") or (BACKEND if shared else None)
+    backend = BACKEND if shared or os.environ.get("TUNE_DEVICE") == "cpu" else None
     timeout_s = math.ceil(spec.process_group_timeout_s)
     trainer(
         loop,
@@ -225,12 +225,13 @@ class TrainWorker:
 
 def claim_device(gpus_per_worker: float) -> torch.device:
     """In a worker, before CUDA starts: its device, of which it can use its share only."""
+    import torch
     from ray.train.torch import get_device
 
     if not gpus_per_worker:
         os.environ[VISIBLE] = ""  # Ray does not hide the devices of others
     limit_compute(gpus_per_worker)
-    device = get_device()
+    device = torch.device(os.environ.get("TUNE_DEVICE") or get_device())
     limit_memory(gpus_per_worker, device)
     return device
 

@@ -65,8 +65,7 @@ class GpuSharing:
         if not self._may_change:
             return False
         if last.remedy is Remedy.LARGER_SHARE and last.number == job.attempt:
-            why = f"{job.trial_id} ran out of memory"
-            self._save(undo(before, self._share_of(job), why))
+            self._save(undo(before, self._share_of(job), f"{job.trial_id} ran out of memory"))
         elif rates is not None and not before.settled:
             self._measure(job, rates)
         if self._state.share == before.share:
