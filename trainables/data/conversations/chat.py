@@ -158,6 +158,9 @@ def _mark(encoder: Encoder, texts: list[str], spans: list[list[Span]]) -> list[t
     if words:
         known = enumerate(words.encode(texts, spans))
         found = {i: tokens for i, tokens in known if tokens is not None}
+        first = encoder.tokenizer.encode(texts[0], add_special_tokens=False).ids if texts else []
+        if 0 in found and found[0][0].tolist() != first:  # a sample: it must never happen
+            raise RuntimeError(f"words have other tokens than `tokenizers` gives {texts[0]!r}")
     left = [i for i in range(len(texts)) if i not in found]
     others = encoder.tokenizer.encode_batch([texts[i] for i in left], add_special_tokens=False)
     for i, each in zip(left, others, strict=True):
