@@ -25,6 +25,7 @@ _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))
 _NAME_BEGINS, _NUMBER_ENDS = r"(?<![\w./@-])", r"(?!\w|\.[\w.]|[,:-]\d)"
 _WRITTEN = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 """A number with its sign and exponent."""
+_NOT_FINITE = re.compile(r"(?i:(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?!\w|\.\w))")
 _slow: set[str] = set()
 """Patterns that took longer. They are not tried again: the sweep's driver waits meanwhile."""
 
@@ -77,9 +78,18 @@ def matches(pattern: str, text: str) -> bool:
 
 
 def first_group(pattern: str, text: str) -> str | None:
-    """What the first group of a checked pattern found in a text; None like False of `matches`."""
-    found = _search(pattern, text)
-    return None if found is None else found[1]
+    """What the first group of a checked pattern found in a text; None like False of `matches`.
+
+    Where a pattern takes digits only, it also finds `nan` and `inf` in their place: the value of
+    training that diverged must not be passed over.
+    """
+    if (found := _search(pattern, text)) is not None:
+        return found[1]  # type: ignore[no-any-return]
+    for value in _NOT_FINITE.finditer(text):
+        found = _search(pattern, f"{text[: value.start()]}1.5{text[value.end() :]}")
+        if found is not None and found.start(1) == value.start():
+            return value[0]
+    return None
 
 
 def cut_number(pattern: str, text: str) -> str | None:

@@ -140,3 +140,11 @@ def sweep(pattern: str, *command: str) -> dict[str, Any]:
         "scheduler": {"name": "none"},
         "budget": {"trials": 1},
     }
+
+
+@pytest.mark.parametrize("value", ["nan", "-inf", "NaN", "Infinity"])
+def test_patterns_of_digits_do_not_pass_over_training_that_diverged(value: str) -> None:
+    feed = OutputPatterns({"loss": r"loss=([\d.]+)"}).feed
+    (report,) = feed(f"nan_steps=0 step=3 loss={value}, lr=0.1")
+    assert not math.isfinite(report.values["loss"])
+    assert not list(feed("loss=nano loss=nan.x banana loss: nan"))

@@ -59,11 +59,14 @@ class GpuShares(BaseModel):
 
     @classmethod
     def read(cls, paths: SweepPaths) -> GpuShares:
-        """That of a sweep; a new one if there is none that can be read."""
+        """That of a sweep; a new one if there is none, or none that can be read, which it says."""
         try:
             return cls.model_validate_json(read_regular(paths.gpu_shares))
-        except (OSError, ValidationError):
+        except FileNotFoundError:
             return cls()
+        except (OSError, ValidationError):
+            line = f"GPUs: {paths.gpu_shares.name} cannot be read, so shares are measured again"
+            return cls(decisions=(line,))
 
     def measured_with(self, share: float) -> list[Measurement]:
         """The measurements with a share."""
