@@ -108,7 +108,9 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
     yield from GpuShares.read(run.paths).decisions
     reasons = Counter(e.record.reason for e in board if e.record.state is TrialState.STOPPED)
     if reasons:
-        counts = ", ".join(f"{count} by {reason}" for reason, count in reasons.most_common())
+        counts = ", ".join(
+            f"{count} by {reason.removeprefix('by ')}" for reason, count in reasons.most_common()
+        )
         yield f"stopped early: {counts}"
     trials = list(read_trials_with_reports(run.paths))
     yield from failure_lines(run.paths, board)

@@ -179,6 +179,14 @@ class CommandHandler:
             elif run.lifecycle.stop(command.trial):
                 self._done(command)
 
+    def end(self) -> None:
+        """Carry out the stops that still wait for trials' ends; left behind, one would end the next
+        session too.
+        """
+        for command in pending_commands(self._run.paths):
+            if command.do == "stop" and self._run.lifecycle.stop(command.trial):
+                self._done(command)
+
     def _add(self, command: InboxCommand) -> None:
         try:
             check_params(self._run.spec, command.params)

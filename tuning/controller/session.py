@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import best_of, read_leaderboard
@@ -25,6 +26,9 @@ from tuning.controller.tracking.notify import Notifier
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 from tuning.controller.tracking.tracking_client import START_DELAY_S
 from tuning.search.schedulers import Decision
+
+if TYPE_CHECKING:
+    from tuning.controller.commands import CommandHandler
 
 
 def run_session(
@@ -69,7 +73,8 @@ def run_session(
             commands.begin()
             with cluster_session(run, address) as placement:
                 run.observers.add(tracking := _tracking(run))
-                with afterwards(lambda: endings.extend(_end_trials(run, watchdog, tracking))):
+                end = partial(_end_trials, run, watchdog, tracking, commands)
+                with afterwards(lambda: endings.extend(end())):
                     if placement is not None and not interrupt.requested:
                         request = placement.request_summary
                         run.observers.message(f"starting workers: {request} for each trial")
@@ -223,7 +228,10 @@ def _report_changes(run: SweepController) -> None:
 
 
 def _end_trials(
-    run: SweepController, watchdog: SessionWatchdog, tracking: TrackerObserver
+    run: SweepController,
+    watchdog: SessionWatchdog,
+    tracking: TrackerObserver,
+    commands: CommandHandler,
 ) -> list[Ending]:
     """Record that no trial runs any more, and write the results, which may take any time.
 
@@ -233,6 +241,7 @@ def _end_trials(
     if run.error is not None:
         return []
     run.lifecycle.release()
+    commands.end()
     tracking.closes_soon()
     run.observers.message("writing results")
     return [_write_results(run)]

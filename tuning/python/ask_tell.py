@@ -160,6 +160,7 @@ class AskTell:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
+            self._commands.end()
             self._stack.close()
 
 

@@ -157,6 +157,18 @@ def test_stopped_sweep_can_be_resumed(run):
     assert len(again.records) == 6
 
 
+def test_stop_that_waits_at_the_end_of_a_session_does_not_end_the_next(run):
+    job = run.next_trial()
+    send(run.paths, "stop")
+    commands = CommandHandler(run)
+    commands()
+    assert train(run, job, value=lambda c, s: 0.0) is Decision.STOP
+    assert run.finished
+    commands.end()
+    assert pending_commands(run.paths) == []
+    assert reopen(run).next_trial().trial_id == "t0001"
+
+
 def test_pause_ends_this_session_only(run):
     job = run.next_trial()
     train(run, job, upto=2)
