@@ -198,6 +198,7 @@ class C(tune.Trainable):
 
 def old(config):
     session.report({"loss": config["lr"]})
+    tune.report(loss=config["lr"])
 
 
 def search(config):
@@ -211,7 +212,7 @@ search({})
 def test_plan_says_what_would_go_wrong(tmp_path: Path) -> None:
     script, file = tmp_path / "script.py", tmp_path / "t.yaml"
     script.write_text(MISTAKES)
-    unguarded = f"t.yaml:3: trainable: {script}:28: calls search() when a worker imports the file"
+    unguarded = f"t.yaml:3: trainable: {script}:29: calls search() when a worker imports the file"
     workers = "--set resources.workers=2: resources.workers: a Ray Tune function takes one worker"
     for name, problems in {
         "f": [
@@ -223,8 +224,11 @@ def test_plan_says_what_would_go_wrong(tmp_path: Path) -> None:
         ],
         "g": [f"t.yaml:3: trainable: {script}:10: g() is called with one argument", unguarded],
         "C": ["t.yaml:6: scheduler: nothing ends a trial: give max_t, or let step()"],
-        "search": [f"t.yaml:3: trainable: {script}:25: ray.tune.Tuner is a search of its own"],
-        "old": [f"t.yaml:3: trainable: {script}:21: ray.air.session.report has no effect"],
+        "search": [f"t.yaml:3: trainable: {script}:26: ray.tune.Tuner is a search of its own"],
+        "old": [
+            f"t.yaml:3: trainable: {script}:21: ray.air.session.report has no effect",
+            f"{script}:22: ray.tune.report(loss=…) is of Ray 1; report one dict",
+        ],
     }.items():
         file.write_text(SWEEP.replace(":f", f":{name}"))
         with pytest.raises(UserError) as error:
@@ -243,3 +247,14 @@ def test_partial_is_the_function_that_it_calls(tmp_path: Path) -> None:
     (tmp_path / "s.py").write_text(f"{imported}{function}g = partial(f, data=2)\n")
     channel = run_trial(tmp_path / "t", f"{tmp_path}/s.py:g", {"lr": 3.0})
     assert channel.curve == {1: {"loss": 6.0}}
+
+
+@pytest.mark.parametrize("name", ["line", "instance"])
+def test_any_callable_of_a_file_for_ray_tune_is_a_function(name: str, tmp_path: Path) -> None:
+    (tmp_path / "s.py").write_text(
+        "from ray import tune\nline = lambda config: tune.report({'loss': config['lr']})\n"
+        "class Model:\n    def __call__(self, config): line(config)\ninstance = Model()\n"
+    )
+    assert run_trial(tmp_path / "t", f"{tmp_path}/s.py:{name}", {"lr": 3.0}).curve == {
+        1: {"loss": 3.0}
+    }

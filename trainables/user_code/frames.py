@@ -8,7 +8,7 @@ import sysconfig
 import traceback
 from pathlib import Path
 
-from results.own_program import PACKAGES
+from results.own_program import PACKAGES, PROGRAM
 
 _STANDARD_LIBRARY = sysconfig.get_path("stdlib")
 _MOST = 3
@@ -52,6 +52,18 @@ def note_user_lines(error: BaseException) -> None:
         root = own[0][0].parent
         lines = (f"{file}:{number}".removeprefix(f"{root}/") for file, number in own[-_MOST:])
         error.add_note(_NOTE + ", ".join(lines))
+
+
+def user_traceback(error: BaseException) -> str:
+    """The traceback without lines of this program; empty if no line is the user's."""
+    whole = traceback.TracebackException.from_exception(error)
+    parts, program = [whole], tuple(f"{PROGRAM}/{package}/" for package in PACKAGES)
+    for part in parts:  # grows
+        frames = [frame for frame in part.stack if not frame.filename.startswith(program)]
+        part.stack = traceback.StackSummary.from_list(frames)
+        parts += filter(None, (part.__cause__, part.__context__))
+    own = any(_is_own(Path(frame.filename)) for frame in whole.stack)
+    return "".join(whole.format()) if own else ""
 
 
 def user_lines(error: BaseException) -> str:

@@ -22,9 +22,11 @@ _ONE_RANK = "is not offered: a trial of Ray Tune has one worker"
 
 _AIR = "ray.air.session.report"
 _GONE = "has no effect; call ray.{}.report"
+_KEYWORDS = "is of Ray 1; report one dict: ray.{}.report({{…}})"
 
 _LOOP = {
     _AIR: _GONE.format("train"),
+    "ray.train.report(loss=…)": _KEYWORDS.format("train"),
     "ray.tune.report": "has no effect in a Ray Train loop; call ray.train.report",
     "ray.tune.get_checkpoint": "has no effect in a Ray Train loop; call ray.train.get_checkpoint",
     "ray.train.report(validation=…)": "raises an error, as without a validation_config",
@@ -94,6 +96,7 @@ REFUSED: dict[str, dict[str, str]] = {
     },
     "Ray Tune function": {
         _AIR: _GONE.format("tune"),
+        "ray.tune.report(loss=…)": _KEYWORDS.format("tune"),
         "ray.tune.Tuner": _SEARCH,
         "ray.tune.run": _SEARCH,
         f"{CONTEXT}.get_trial_resources": _SWEEP_RESOURCES,

@@ -13,6 +13,8 @@ from trainables.user_code.python_source.project import inner_nodes
 from trainables.user_code.python_source.python_file import PythonFile
 
 _WRAPPERS = ("ray.tune.with_parameters", "ray.tune.with_resources", "functools.partial")
+_DICT = {"metrics", None}
+"""Keywords by which a call of `report` gets a dict; None is that of `**`."""
 _BASES = ("ray.tune.Trainable", "ray.tune.trainable.Trainable")
 _NO_DATASETS = (
     "get_dataset_shard() finds no data set; name, as the trainable, a function that builds the "
@@ -76,9 +78,7 @@ def is_tune_function(name: str) -> bool:
     yields something.
     """
     file, function = _tune_function(name)
-    if function is None:
-        return False
-    own = _names_used(file, function)
+    own = _names_used(file, function) if function else set[str]()
     if "ray.train.report" in own:
         return False
     if _uses(own, "ray.tune"):
@@ -87,7 +87,7 @@ def is_tune_function(name: str) -> bool:
         return False
     every = _names_used(file, file.tree) | file.imported
     tune, train = _uses(every, "ray.tune"), _uses(every, "ray.train")
-    return tune if tune != train else _has_output(function)
+    return tune if tune != train else function is not None and _has_output(function)
 
 
 def tune_class_methods(name: str) -> frozenset[str] | None:
@@ -138,6 +138,8 @@ def _refused_calls(
     }
     for call in file.calls(function):
         name = _called(file, call, contexts).removesuffix("()")
+        if call.keywords and not call.args and not {k.arg for k in call.keywords} & _DICT:
+            name = f"{name}(loss=…)" if f"{name}(loss=…)" in REFUSED[kind] else name
         if name in REFUSED[kind]:
             yield call.lineno, f"{name} {REFUSED[kind][name]}"
 

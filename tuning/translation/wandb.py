@@ -11,6 +11,7 @@ import shlex
 from typing import Any
 
 from search_spaces.domains.normal import multiple_of
+from search_spaces.errors import UserError, suggest
 from search_spaces.loading.sweep_file import OPEN
 from search_spaces.spec.command import NAME, template_names
 from tuning.translation.domains import between
@@ -24,12 +25,19 @@ _REPORTS = "the program must take its parameters as arguments, not from wandb.co
 
 def is_sweep(file: YamlPart) -> bool:
     """Whether a file has what every sweep configuration has, and nothing else."""
-    return file.part("method").raw in _SEARCHERS and isinstance(file.part("parameters").raw, dict)
+    return "method" in file and isinstance(file.part("parameters").raw, dict)
 
 
 def translate(draft: Draft, file: YamlPart) -> None:
-    """Fill a draft from a sweep configuration."""
+    """Fill a draft from a sweep configuration.
+
+    Raises:
+        UserError: W&B has no such method.
+    """
     method = file.get("method", str)
+    if method not in _SEARCHERS:
+        part = file.part("method")
+        raise UserError(f"{draft.source}:{part.line}: {part}{suggest(str(method), _SEARCHERS)}")
     draft.set("search.name", _SEARCHERS[method])
     _metric(draft, file.part("metric"))
     parameters = _SweepParameters(draft)

@@ -97,6 +97,7 @@ def test_resume_keeps_the_old_spec_file(mine: Mine) -> None:
         (["--set", "trainable=causal_lm"], "--set trainable: cannot change"),
         (["--set", "name=other"], "--set name: cannot change"),
         (["--set", "seed=9"], "--set seed: cannot change"),
+        (["--set", "storage=other"], "--set storage: cannot change"),
         (["--set", "budget.trails=9"], "budget.trails: unknown key (did you mean 'trials'?)"),
         (["--set", "scheduler.max_t=0"], "must be a whole number >= 1, got 0"),
         (["--trials", "many"], "--trials many: must be a whole number, or +20 for 20 more"),

@@ -129,3 +129,12 @@ def test_ray_train_loop_runs_on_several_ranks_without_ray(tune: Tune) -> None:
     tune("trial", file, *args)
     (report,) = read_reports(TrialPaths(tune.cwd / "kept"))
     assert report.metrics == {"loss": 6.0, "size": 2.0}
+
+
+def test_errors_of_user_code_show_its_lines_alone(tune: Tune) -> None:
+    tune.write("own.py", OWN.replace('config.value, "other"', "'text', \"other\""))
+    tune.write("own.yaml", OWN_SWEEP)
+    error = tune("trial", "own.yaml", code=1).err
+    assert "own.py" in error
+    assert "trainables/" not in error
+    assert error.splitlines()[-1].startswith("TypeError: metric score is 'text'")

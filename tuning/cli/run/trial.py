@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import subprocess
@@ -16,6 +17,8 @@ from results.own_program import ranks_command
 from search_spaces.errors import UserError, suggest
 from tuning.cli.formatting import echo, number
 from tuning.cli.options import File, Set
+
+_log = logging.getLogger(__name__)
 
 if TYPE_CHECKING:
     from results.records.trial import Report
@@ -81,6 +84,7 @@ def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
     from trainables.job import Pruned
     from trainables.launch.run_trial import run_local
     from trainables.user_code.command.program import CommandError
+    from trainables.user_code.frames import user_traceback
     from tuning.controller.sweep_dir.create import with_new_defaults
 
     job, printer = _job(with_new_defaults(spec), params, folder), _Printer()
@@ -93,8 +97,12 @@ def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
     except Pruned as e:
         echo(f"pruned: {e}")
         return 0
-    except CommandError as e:  # our own frames say nothing of a program
-        echo(str(e), err=True)
+    except Exception as e:  # our own frames say nothing of a program, or of user code
+        text = str(e) if isinstance(e, CommandError) else user_traceback(e).rstrip()
+        if isinstance(e, UserError) or not text:
+            raise
+        _log.debug("tune trial", exc_info=True)
+        echo(text, err=True)
         return 1
     if printer.reported is not None and spec.metric not in printer.reported:
         hint = suggest(spec.metric, printer.reported) if printer.reported else ""

@@ -38,8 +38,11 @@ IMMUTABLE_KEYS = {
     "metric": "metrics",
     "mode": "modes",
     "seed": "seed",
+    "storage": "storage",
 }
-"""Key of the sweep file to field of the spec. With other values, trials are not comparable."""
+"""Key of the sweep file to field of the spec: with other values, trials are not comparable, or
+not found.
+"""
 _SPACE_FIELDS = {"space", "fixed"}
 
 
@@ -198,6 +201,7 @@ def _parse_time(text: str, given: str) -> float:
 def _check_immutable_keys(old: SweepSpec, new: SweepSpec) -> None:
     for key, field in IMMUTABLE_KEYS.items():
         if (before := getattr(old, field)) != getattr(new, field):
+            key = "command" if key == "trainable" and old.command and new.command else key
             raise UserError(
                 f"--set {key}: cannot change in a sweep that has begun ({before!r}); "
                 "start another with tune run, and let it learn from this one with "
