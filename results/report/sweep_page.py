@@ -119,7 +119,8 @@ def _facts(data: SweepData) -> Iterator[str]:
     """Date; host and hardware; versions; commit: a line each, as far as it is known."""
     if attempts := [a for record, _ in data.trials for a in record.attempts]:
         ends = [a.ended for a in attempts if a.ended is not None]
-        ended = f", ended {_moment(max(ends))}" if len(ends) == len(attempts) else ""
+        all_ended = data.finished and len(ends) == len(attempts)
+        ended = f", ended {_moment(max(ends))}" if all_ended else ""
         yield f"started {_moment(min(a.started for a in attempts))}{ended}"
     found = data.environments
     if hosts := list(dict.fromkeys(one.host for one in found if one.host)):
