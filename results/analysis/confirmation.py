@@ -131,6 +131,16 @@ class Confirmation(BaseModel):
         }
 
     @property
+    def bias_lines(self) -> list[str]:
+        """`optimism` in words."""
+        lines = []
+        for name, amount in self.optimism.items():
+            off = f"{abs(amount):.4g} {'better' if amount > 0 else 'worse'} than"
+            kind = off if abs(amount) > 1e-9 else "the same as"
+            lines.append(f"the search's best {name} was {kind} with fresh seeds on the same split")
+        return lines
+
+    @property
     def clear(self) -> bool:
         """Whether the winner's interval overlaps with no other trial's."""
         best = self.winner

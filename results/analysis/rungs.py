@@ -16,6 +16,9 @@ from results.records.integrity import Integrity
 from results.records.trial import Report, TrialRecord, TrialState
 from search_spaces.spec.sweep import SweepSpec
 
+_LEAST_COMPLETE = 5
+"""Complete trials from which on their best one says something: of two it is often chance."""
+
 
 @dataclass(frozen=True)
 class RungPlace:
@@ -57,8 +60,9 @@ class RungEvidence:
 
     @property
     def misleading(self) -> bool:
-        """Whether a rung would have stopped the best complete trial."""
-        return any(not place.kept for place in self.places)
+        """Whether a rung would have stopped the best of at least five complete trials."""
+        enough = self.complete >= _LEAST_COMPLETE
+        return enough and any(not place.kept for place in self.places)
 
     @property
     def safe_grace_period(self) -> int | None:
@@ -76,9 +80,9 @@ class RungEvidence:
         Args:
             sweep: as the commands take it.
         """
-        if self.complete < 2:
-            count = "one trial is" if self.complete else "no trial is"
-            return f"early values: unknown whether they mislead, {count} complete"
+        if self.complete < _LEAST_COMPLETE:
+            counts = f"{self.complete} of at least {_LEAST_COMPLETE} trials complete"
+            return f"early values: unknown whether they mislead, {counts}"
         at = " and ".join(map(str, self.places))
         name = f"{self.winner}, confirmed" if self.confirmed else self.winner
         winner = f"of {self.complete} complete trials the best ({name}) was {at}"

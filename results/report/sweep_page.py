@@ -67,10 +67,10 @@ def write_report(paths: SweepPaths, data: SweepData, target: Path) -> None:
 
 
 def state(data: SweepData) -> str:
-    """Whether the sweep has finished, in words."""
+    """Whether the sweep is done, in words."""
     if not data.finished:
-        return "not finished"
-    return f"finished ({data.ended})" if data.ended else "finished"
+        return "not done"
+    return f"done ({data.ended})" if data.ended else "done"
 
 
 def head(data: SweepData) -> dict[str, Any]:
@@ -119,7 +119,8 @@ def _facts(data: SweepData) -> Iterator[str]:
     """Date; host and hardware; versions; commit: a line each, as far as it is known."""
     if attempts := [a for record, _ in data.trials for a in record.attempts]:
         ends = [a.ended for a in attempts if a.ended is not None]
-        ended = f", ended {_moment(max(ends))}" if len(ends) == len(attempts) else ""
+        all_ended = data.finished and len(ends) == len(attempts)
+        ended = f", ended {_moment(max(ends))}" if all_ended else ""
         yield f"started {_moment(min(a.started for a in attempts))}{ended}"
     found = data.environments
     if hosts := list(dict.fromkeys(one.host for one in found if one.host)):
@@ -237,13 +238,8 @@ def _confirmation(data: SweepData) -> PageSection:
     made = data.confirmation
     if made is None:
         return PageSection("Confirmation")
-    text = [f"Measured again {made.where}, {len(made.seeds) or 'no'} fresh seeds each."]
-    for name, amount in made.optimism.items():
-        off = "better" if amount > 0 else "worse"
-        text.append(
-            f"The search's best {name} was {off} by {number(abs(amount))} than its trial "
-            "is with fresh seeds on the same split."
-        )
+    measured = f"Measured again {made.where}, {len(made.seeds) or 'no'} fresh seeds each."
+    text = [measured, *(f"{line[0].upper()}{line[1:]}." for line in made.bias_lines)]
     rows = [
         [m.trial, name, *map(number, (of.search, of.mean, of.half_width, len(of.test)))]
         for m in made.trials

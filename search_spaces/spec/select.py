@@ -98,7 +98,7 @@ class SelectSpec(Section):
         default_factory=dict,
         validate_default=True,
         description="Two or more reported metrics, each with min or max: only trials on their "
-        "Pareto front are considered. Default: what the sweep optimises.",
+        "Pareto front are considered. Default: what the sweep optimizes.",
     )
     rule: Literal["knee", "weighted"] = Field(
         "knee",

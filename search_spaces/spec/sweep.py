@@ -108,7 +108,7 @@ class SweepSpec(Section):
         "package.module:function.",
     )
     metrics: Metrics = Field(
-        alias="metric", description="The reported metric to optimise, or a list of several."
+        alias="metric", description="The reported metric to optimize, or a list of several."
     )
     modes: Annotated[Modes, BeforeValidator(default_mode), AfterValidator(check_pairs)] = Field(
         None,
@@ -224,7 +224,7 @@ class SweepSpec(Section):
 
     @property
     def objectives(self) -> tuple[Objective, ...]:
-        """What is optimised, in the file's order; most sweeps have one objective."""
+        """What is optimized, in the file's order; most sweeps have one objective."""
         return objectives(self.metrics, self.modes)
 
     @property

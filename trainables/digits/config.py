@@ -29,20 +29,20 @@ class DigitsConfig(DataParallelConfig):
     micro_batch_size: int | None = Field(
         None, gt=0, description="images that a worker computes at once; null: all of its share"
     )
-    batch_norm: bool = Field(False, description="normalise the input of each ReLU over the batch")
+    batch_norm: bool = Field(False, description="normalize the input of each ReLU over the batch")
     epochs: int = Field(10, gt=0, description="passes over the 1,077 images of the train split")
     init_seed: int = Field(
         0, ge=0, description="of the initial weights; models of one init_seed can be averaged"
     )
 
     def halve_micro_batch(self, workers: int) -> dict[str, int] | None:
-        """None with BatchNorm: it normalises over the batch, so that halves give other values."""
+        """None with BatchNorm: it normalizes over the batch, so that halves give other values."""
         return None if self.batch_norm else super().halve_micro_batch(workers)
 
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
-        """BatchNorm normalises over one worker's part of the batch: it needs a fixed number."""
+        """BatchNorm normalizes over one worker's part of the batch: it needs a fixed number."""
         if self.batch_norm and len(workers) > 1:
-            rule = "normalises over each worker's part of the batch, so resources.workers must be"
+            rule = "normalizes over each worker's part of the batch, so resources.workers must be"
             return "batch_norm", f"{rule} one number, got true"
         return super().validate_workers(workers)
 

@@ -29,7 +29,7 @@ class QuestionsConfig(AnswersConfig):
         AUTO,
         description="column of what rewards get as the answer: the expected text, or for `tests`"
         " code that raises an exception if the completion before it is wrong; auto: it is"
-        f" recognised, as one of {', '.join(ANSWERS)}",
+        f" recognized, as one of {', '.join(ANSWERS)}",
     )
     on_long: Literal["skip", "refuse"] | None = Field(
         None,

@@ -52,7 +52,7 @@ class ImageClassifierConfig(DataParallelConfig):
     )
     norm: Literal["batch", "group"] = Field(
         "batch",
-        description="ResNets: batch (BatchNorm: each worker normalises over its own part of the"
+        description="ResNets: batch (BatchNorm: each worker normalizes over its own part of the"
         " batch) or group (GroupNorm: the same result with any number of workers)",
     )
     optimizer: Literal["sgd", "adamw"] = Field(
@@ -169,13 +169,13 @@ class ImageClassifierConfig(DataParallelConfig):
         return None if weights is None else 4 * copies * weights
 
     def halve_micro_batch(self, workers: int) -> dict[str, int] | None:
-        """None with BatchNorm: it normalises over the batch, so that halves give other values."""
+        """None with BatchNorm: it normalizes over the batch, so that halves give other values."""
         return None if self.has_batch_norm else super().halve_micro_batch(workers)
 
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
-        """BatchNorm normalises over one worker's part of the batch: it needs a fixed number."""
+        """BatchNorm normalizes over one worker's part of the batch: it needs a fixed number."""
         if self.has_batch_norm and len(workers) > 1:
-            rule = "normalises over each worker's part of the batch, so resources.workers must be"
+            rule = "normalizes over each worker's part of the batch, so resources.workers must be"
             if self.resnet is None:
                 return "model", f"may have BatchNorm, which {rule} one number"
             return "norm", f"batch {rule} one number; group has no such limit"

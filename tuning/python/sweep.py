@@ -63,7 +63,7 @@ class Sweep(Asking):
     Args:
         trainable: a name as in a sweep file, or a function or class. A function of a notebook or of
             the main script is stored by value in the folder's `code/`. None with a `command`.
-        metric: reported metric to optimise, or a list of several.
+        metric: reported metric to optimize, or a list of several.
         space: searched parameters, each with a domain.
         mode: `min` or `max`, or one for each metric; default: min, but required for a metric whose
             name says that more is better, like accuracy.

@@ -99,7 +99,7 @@ def domain_around(name: str, default: object) -> dict[str, Any] | None:
 
 
 def choose_objective(metrics: Sequence[str]) -> tuple[str | None, str | None]:
-    """The metric to optimise and its mode; None for what the names do not say.
+    """The metric to optimize and its mode; None for what the names do not say.
 
     A metric of held-out data comes first, then one whose name says whether more is better.
     """

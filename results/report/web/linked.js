@@ -24,8 +24,8 @@ function smoothing() {
 
 const two = () => varying().length > 1 && valued().length > 1;
 const CHARTS = [
-  {key: "history", title: "Optimisation history", place: 10, figure: historyFigure, when: () => true},
-  {key: "curves", title: "Learning curves", place: 20, figure: curvesFigure, when: () => true,
+  {key: "history", title: "Optimization history", place: 10, figure: historyFigure, when: () => valued().length > 0},
+  {key: "curves", title: "Learning curves", place: 20, figure: curvesFigure, when: () => sweep.ranked.some(row => row.curves[view.metric]),
     controls: () => [smoothing(), tick("log values", "logY"), tick("log steps", "logX")],
     text: () => [sweep.head.rungs.length ? `Dotted lines: the rungs, at steps ${sweep.head.rungs.map(short).join(", ")}.` : "",
       sweep.ranked.length > MAX_CURVES ? `The ${MAX_CURVES} best of ${sweep.ranked.length} trials are drawn, and those selected.` : "", ...sweep.head.remarks]},
@@ -36,7 +36,7 @@ const CHARTS = [
   {key: "slices", title: "Value by parameter", place: 50, wide: true, figure: slicesFigure, when: () => varying().length && valued().length > 1,
     controls: () => [choice("parameter", "slice", () => ["", ...varying()], {"": "the six most important"})]},
   {key: "pair", title: "Two parameters", place: 41, figure: pairFigure, when: two,
-    controls: () => [choice("across", "x", varying), choice("up", "y", () => ["", ...varying()], {"": "the next most important"}), choice("colour", "colour", () => ["value", "rank"])]},
+    controls: () => [choice("across", "x", varying), choice("up", "y", () => ["", ...varying()], {"": "the next most important"}), choice("color", "colour", () => ["value", "rank"])]},
   {key: "distribution", title: "Distribution of values", place: 60, figure: distributionFigure, when: () => valued().length > 1},
 ];
 

@@ -116,13 +116,13 @@ VIEWS.trial = async (target, id) => {
   const at = sweep.ranked.indexOf(row), found = await details(id);
   if (location.hash.slice(1) !== `trial/${id}`) return;
   const near = (step, text) => sweep.ranked[at + step] ? link(sweep.ranked[at + step].id, text) : null;
-  const values = Object.entries(row.values).map(([name, v]) => `${name} ${short(v)}`).join(", ");
+  const values = Object.entries(row.values).filter(([, v]) => v !== null).map(([name, v]) => `${name} ${short(v)}`).join(", ");
   const parts = [
     make("p", {className: "tools"}, make("a", {href: "#", textContent: "← all trials"}), near(-1, "↑ better"), near(1, "↓ worse"),
       id !== sweep.head.winnerTrial && sweep.head.winnerTrial ? make("a", {href: `#compare/${sweep.head.winnerTrial},${id}`, textContent: "compare with the winner"}) : null),
     make("h2", {textContent: id}),
     make("p", {}, make("span", {className: "dot", textContent: row.state, style: `--dot:${sweep.head.colours.states[row.state]}`}), row.reason ? `: ${row.reason}` : ""),
-    make("p", {textContent: `Place ${row.rank + 1} of ${sweep.ranked.length}. ${values ? `At step ${row.step}: ${values}.` : "No report yet."} It took ${short(row.seconds)} s.`}),
+    make("p", {textContent: `${values ? `Place ${row.rank + 1} of ${sweep.ranked.length}. At step ${row.step}: ${values}.` : "No value yet."} It ${row.state === "running" ? "has run" : "took"} ${short(row.seconds)} s.`}),
     notes(row),
     titled("Curves", make("div", {className: "cells"}, ...curveCharts([row]))),
   ];

@@ -37,10 +37,10 @@ def test_ls(tune: Tune) -> None:
     with acquire_lock(paths.lock):
         output = tune("ls", code=3)
     assert output.lines[:5] == [
-        ["sweep", "state", "trials", "best", "metric", "trainable", "started", "hours"],
-        ["done", "done", "6/6", f"{value:.4g}", "min", "loss", "digits", "-", "0.00", "CPU"],
-        ["mine", "running", "0/6", newest[1], "min", "loss", "digits", "-", "0.00", "CPU"],
-        ["new", "interrupted", "0/6", "-", "min", "loss", "digits", "-", "0.00", "CPU"],
+        ["sweep", "state", "trials", "best", "metric", "hours", "started", "trainable"],
+        ["done", "done", "6/6", f"{value:.4g}", "min", "loss", "0.00", "CPU", "-", "digits"],
+        ["mine", "running", "0/6", newest[1], "min", "loss", "0.00", "CPU", "-", "digits"],
+        ["new", "interrupted", "0/6", "-", "min", "loss", "0.00", "CPU", "-", "digits"],
         ["zapped", "damaged"],
     ]
     assert output.err.startswith(f"zapped is damaged: {zapped}:2: not valid YAML: ")
@@ -55,8 +55,8 @@ def test_storage_of_several_people_shows_who_began_a_sweep(tune: Tune) -> None:
     assert "by" not in tune("ls").lines[0]
     root.chmod(0o2770)
     heading, row = tune("ls").lines
-    assert heading[-2:] == ["by", "hours"]
-    assert row[-3:] == [f"{getpass.getuser()}@{socket.gethostname()}", "0.00", "CPU"]
+    assert heading[-2:] == ["by", "trainable"]
+    assert row[-2] == f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 def test_sweep_with_spent_time_is_done(tune: Tune) -> None:
@@ -96,18 +96,18 @@ def test_hours_of_a_killed_sweep_stand_still(tune: Tune, monkeypatch: pytest.Mon
     day_later = time.time() + 86_400
     monkeypatch.setattr(time, "time", lambda: day_later)
     [row] = [words for words in tune("ls").lines if words[:1] == ["mine"]]
-    assert (row[1], *row[-2:]) == ("interrupted", "0.00", "CPU")
+    assert (row[1], *row[-4:-2]) == ("interrupted", "0.00", "CPU")
 
 
 def test_command_is_named_by_its_program(tune: Tune) -> None:
     tune.sweep("mine", trainable=None, command=["true", "{args}"])
     [row] = [line for line in tune("ls").lines if line[:1] == ["mine"]]
-    assert row[6:8] == ["command:", "true"]
+    assert row[-2:] == ["command:", "true"]
 
 
 def test_sweep_with_a_thousand_trials(tune: Tune) -> None:
     paths = make_sweep(tune.cwd / "sweeps", trials=1000, reports=20)
-    row = ["large", "done", "1000/1000", "0.999", "max", "accuracy", "digits"]
+    row = ["large", "done", "1000/1000", "0.999", "max", "accuracy"]
     assert tune("ls").lines[1][: len(row)] == row
     found = tune.best("large")
     assert (found["trial"], found["value"], found["step"]) == ("t0999", 0.999, 20)

@@ -106,6 +106,7 @@ def test_confirmation_takes_precedence_over_the_search(sweep: SweepPaths) -> Non
     assert read(sweep) == made
     assert made.winner.trial == "t0001"
     assert made.optimism == {"loss": pytest.approx(0.35)}
+    assert "0.35 better than" in made.bias_lines[0]
     choice = select_winner(sweep, SPEC)
     assert (choice.line.record.id, choice.confirmed) == ("t0001", True)
     assert choice.why.startswith("confirmed on the test split with 2 fresh seeds: 0.2 ± 0.12")

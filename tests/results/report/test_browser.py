@@ -68,7 +68,7 @@ def test_every_chart_is_drawn_and_nothing_of_users_is_markup(browser: Browser) -
         "s-workers-by-trial",
     ]
     body = browser.value("document.body.innerText")
-    assert "finished" in body
+    assert "done" in body
     assert "WebGL is not supported" not in body
     assert browser.value("document.querySelectorAll('img').length") == 0
     assert browser.value("document.querySelectorAll('#contents a').length") >= 12

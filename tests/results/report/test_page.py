@@ -59,7 +59,7 @@ def test_page_is_complete_and_escapes_names(
     found = messages(ours)
     assert {"Time and cost", "Failures", "What happened"} < found.keys()
     assert len(found["trials"]) == len(found["details"]) == 40
-    assert 'id="state" role="status">finished' in ours
+    assert 'id="state" role="status">done' in ours
     assert "Stop sweep" not in ours
 
 

@@ -55,7 +55,7 @@ class RowsConfig(NamedSets):
     )
     question: str = Field(
         AUTO,
-        description="column of the questions: texts, or lists of messages; auto: it is recognised,"
+        description="column of the questions: texts, or lists of messages; auto: it is recognized,"
         f" as one of {', '.join(QUESTIONS)}",
     )
     split_by: str | None = Field(
@@ -140,7 +140,7 @@ class AnswersConfig(RowsConfig):
     )
     answer: str = Field(
         AUTO,
-        description="column of the answers: texts, or lists of messages; auto: it is recognised,"
+        description="column of the answers: texts, or lists of messages; auto: it is recognized,"
         f" as one of {', '.join(ANSWERS)}",
     )
     messages: str | None = Field(

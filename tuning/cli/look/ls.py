@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from search_spaces.spec.budget import PricesSpec
     from tuning.cli.table import Cell
 
-_TITLES = ("sweep", "state", "trials", "best", "metric", "trainable", "started", "by", "hours")
+_TITLES = ("sweep", "state", "trials", "best", "metric", "hours", "started", "by", "trainable")
 
 
 def ls(storage: StorageDir = None, json_: Json = False) -> None:
@@ -82,7 +82,7 @@ def _cells(one: dict[str, Any]) -> list[str | Cell]:
     start = [one["name"], one["state"]]
     if one["kind"] == "pipeline":
         stages = f"{one['done']}/{one['stages']} stages"
-        return [*start, stages, "-", "-", "pipeline", date, "-", "-"]
+        return [*start, stages, "-", "-", "-", date, "-", "pipeline"]
     cost = one["cost"]
     hours = f"{cost['cpu_hours']:.2f} CPU"
     hours += f", {cost['gpu_hours']:.2f} GPU" * bool(cost["gpu_hours"])
@@ -92,10 +92,10 @@ def _cells(one: dict[str, Any]) -> list[str | Cell]:
         f"{one['tried']}/{one['trials']}" if one["trials"] else str(one["tried"]),
         ", ".join(map(number, one["best"].values())),
         ", ".join(f"{mode} {metric}" for metric, mode in one["objectives"].items()),
-        re.sub(r"\S*/", "", one["trainable"]),
+        hours,
         date,
         one["by"] or "-",
-        hours,
+        re.sub(r"\S*/|(?<=\.py):.*", "", one["trainable"]),
     ]
 
 

@@ -148,9 +148,8 @@ def _print_confirmation(made: Confirmation, say: PrintLine) -> None:
                 f"{one.trial}  {prefix}search {number(series.search)}  {split} "
                 f"{number(series.mean)}{interval} ({len(series.test)})"
             )
-    for name, amount in made.optimism.items():
-        off = "too good" if amount > 0 else "too bad"
-        say(f"the search's best {name} was {off} by {number(abs(amount))}: fresh seeds, same split")
+    for line in made.bias_lines:
+        say(line)
     if len(made.modes) > 1:
         say(f"on the front: {', '.join(m.trial for m in made.front)}")
     if not made.clear:

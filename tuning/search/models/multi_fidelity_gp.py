@@ -53,7 +53,7 @@ class _AtTarget:
 
 
 class MultiFidelitySampler(BaseSampler):
-    """Maximises expected improvement at the highest rung that enough trials reached.
+    """Maximizes expected improvement at the highest rung that enough trials reached.
 
     One process models the values of all rungs, shifted by the median improvement between rungs
     (`tuning.search.models.fidelity`). Its kernel length along the rungs learns how much they agree

@@ -150,7 +150,7 @@ class Snapshot:
         assert data is not None
         records = [record for record, _ in self._trials.values()]
         pending = ", ".join(c.do for c in pending_commands(source.paths))
-        words = [state(data) + ("" if data.finished else "; no driver runs it")]
+        words = [state(data) if data.finished else "interrupted"]
         if self._driver:
             words = [f"{self._driver} runs it", self._left(data, records)]
         return {

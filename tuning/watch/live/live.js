@@ -30,6 +30,7 @@ for (const form of document.querySelectorAll("form[data-do]")) submitted(form, g
 
 const showHead = HANDLERS.head;
 HANDLERS.head = head => {
+  if (sweep.head && sweep.head.driver !== head.driver) get("said").textContent = "";  // said of the other state
   showHead(head);
   get("progress").hidden = !head.budget || head.finished;
   if (head.budget) Object.assign(get("progress"), {max: head.budget, value: head.done});
