@@ -54,7 +54,7 @@ def address(env: Mapping[str, str]) -> str:
 
 
 def test_cancelled_sweep_continues_where_it_was(jobs: Env, tmp_path: Path) -> None:
-    sweep = Submitted(jobs, "ray", tmp_path, "cancelled", 30)
+    sweep = Submitted(jobs, "ray", tmp_path, "cancelled", 60)
     sweep.wait_until(lambda: sweep.step >= 3)
     assert "driven by process" in sweep.submit(code=2)
     assert f"runs {sweep.id}; first: tune cancel" in tune(jobs, "down", code=2)
