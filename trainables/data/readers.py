@@ -9,6 +9,7 @@ import csv
 import glob
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -73,6 +74,8 @@ MESSAGES = ColumnType("text or messages", lambda kind: is_text(kind) or is_list(
 def matching_files(patterns: Iterable[str], directory: Path = Path()) -> list[Path]:
     """The files that match globs, sorted; of folders those of datasets' `save_to_disk`.
 
+    Of several names of a file, such as links, only the first counts.
+
     Raises:
         UserError: those of a data set of the hub cannot be had.
     """
@@ -82,7 +85,10 @@ def matching_files(patterns: Iterable[str], directory: Path = Path()) -> list[Pa
         found = glob.iglob(str(folder / Path(pattern).expanduser()), recursive=True)
         matches.update(map(Path, found))
     saved = (path.glob("*.arrow") for path in matches if (path / "state.json").is_file())
-    return sorted({path for path in matches if path.is_file()}.union(*saved))
+    once: dict[str, Path] = {}
+    for path in sorted({path for path in matches if path.is_file()}.union(*saved)):
+        once.setdefault(os.path.realpath(path), path)
+    return list(once.values())
 
 
 def path_problem(pattern: str) -> str | None:

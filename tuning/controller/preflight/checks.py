@@ -28,7 +28,7 @@ from search_spaces.spec.search import ONE_METRIC, WEIGH_COST
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 from trainables.config import Problem
 from trainables.registry import resolve
-from tuning.controller.preflight.relative_paths import with_absolute_fixed
+from tuning.controller.preflight.relative_paths import relative_problems, with_absolute_fixed
 from tuning.controller.preflight.samples import SAMPLES, sample
 from tuning.controller.preflight.trainables import (
     code_problems,
@@ -67,6 +67,7 @@ def preflight(
     sampled = sample(loaded.spec, SAMPLES)
     try:
         spec = loaded.spec if begun else with_absolute_fixed(loaded)
+        folder = loaded.path.absolute().parent
         configs = [spec.nest(params) for params in sampled]
         pairs = list(zip(sampled, configs, strict=True))
         found = [
@@ -77,6 +78,7 @@ def preflight(
             *_population_problems(spec),
             *(_layout_problems(spec, pairs) or _worker_problems(spec, pairs)),
             *_config_problems(spec, pairs, files),
+            *(() if begun else _located(spec, pairs, partial(relative_problems, spec, folder), ())),
             *_code_problems(spec, configs),
             *(() if begun else setting_problems(resolve(spec.trainable), spec, configs)),
         ]
