@@ -282,6 +282,18 @@ def test_missing_data_files_are_refused(tune: Tune) -> None:
     assert f"fed.yaml:7: fixed.client.data.paths: no file matches {tune.cwd}/more/*.txt" in output
 
 
+def test_relative_paths_in_the_space_are_refused(tune: Tune) -> None:
+    talk = json.dumps({"question": "a", "answer": "b"})
+    for name in ("a.jsonl", "b.jsonl"):
+        tune.write(name, talk)
+    of = "{{source: files, paths: {}}}"
+    given = "{choice: [" + ", ".join(map(of.format, ("a.jsonl", f"{tune.cwd}/b.jsonl"))) + "]}"
+    file = tune.write("t.yaml", SFT.replace("  data: {source: files, paths: talks.jsonl}\n", ""))
+    output = tune.refused("plan", file, "--set", f"space.data={given}")
+    assert f"write {tune.cwd}/a.jsonl" in output
+    assert output.count("trials run in others") == 1
+
+
 LAYOUT = """
 name: big
 trainable: causal_lm
