@@ -274,7 +274,7 @@ def test_missing_data_files_are_refused(tune: Tune) -> None:
     tune.write("texts/a.txt", "a")
     assert tune.refused("plan", "lm.yaml").splitlines() == [
         f"lm.yaml:7: fixed.data.paths: no file matches {tune.cwd}/more/*.txt",
-        f"lm.yaml:7: fixed.model_name_or_path: no such folder: ./base (from {tune.cwd})",
+        f"lm.yaml:7: fixed.model_name_or_path: no such folder: base (from {tune.cwd})",
     ]
     client = f"{{task: causal_lm, client: {data}}}"
     tune.write("fed.yaml", text.format("federated", "{rounds: {choice: [1, 2]}}", client))
