@@ -92,12 +92,7 @@ def assign_splits(units: Iterable[str], among: Sequence[Split] = tuple(Split)) -
 
 
 def warn_if_shared(values: Iterable[tuple[str, Hashable]], kind: str) -> None:
-    """Log how many values, of which each comes with its split, are in the train split and another.
-
-    Args:
-        values: with their splits.
-        kind: what they are, in the plural.
-    """
+    """Log how many values, each with its split, are in the train split and in another."""
     seen = defaultdict[bool, set[int]](set)
     for split, value in values:
         seen[split == Split.TRAIN].add(hash(value))
