@@ -72,9 +72,7 @@ MESSAGES = ColumnType("text or messages", lambda kind: is_text(kind) or is_list(
 
 
 def matching_files(patterns: Iterable[str], directory: Path = Path()) -> list[Path]:
-    """The files that match globs, sorted; of folders those of datasets' `save_to_disk`.
-
-    Of several names of a file, such as links, only the first counts.
+    """The files that match globs, sorted; of folders those of datasets' `save_to_disk`; each once.
 
     Raises:
         UserError: those of a data set of the hub cannot be had.
@@ -85,10 +83,8 @@ def matching_files(patterns: Iterable[str], directory: Path = Path()) -> list[Pa
         found = glob.iglob(str(folder / Path(pattern).expanduser()), recursive=True)
         matches.update(map(Path, found))
     saved = (path.glob("*.arrow") for path in matches if (path / "state.json").is_file())
-    once: dict[str, Path] = {}
-    for path in sorted({path for path in matches if path.is_file()}.union(*saved)):
-        once.setdefault(os.path.realpath(path), path)
-    return list(once.values())
+    files = sorted({path for path in matches if path.is_file()}.union(*saved), reverse=True)
+    return sorted({os.path.realpath(path): path for path in files}.values())  # of links the first
 
 
 def path_problem(pattern: str) -> str | None:

@@ -155,7 +155,7 @@ def test_two_names_of_a_file_count_once(tmp_path: Path) -> None:
     (tmp_path / "b.jsonl").write_bytes(LINES)
     (tmp_path / "a.jsonl").write_bytes(LINES)
     (tmp_path / "c.jsonl").symlink_to("b.jsonl")
-    found = matching_files(["./*.jsonl", "*.jsonl", "../*/b.jsonl"], tmp_path)
+    found = matching_files(["*.jsonl", f"../{tmp_path.name}/b.jsonl"], tmp_path)
     assert sorted(file.name for file in found) == ["a.jsonl", "b.jsonl"]
 
 

@@ -67,7 +67,6 @@ def preflight(
     sampled = sample(loaded.spec, SAMPLES)
     try:
         spec = loaded.spec if begun else with_absolute_fixed(loaded)
-        folder = loaded.path.absolute().parent
         configs = [spec.nest(params) for params in sampled]
         pairs = list(zip(sampled, configs, strict=True))
         found = [
@@ -78,7 +77,7 @@ def preflight(
             *_population_problems(spec),
             *(_layout_problems(spec, pairs) or _worker_problems(spec, pairs)),
             *_config_problems(spec, pairs, files),
-            *(() if begun else _located(spec, pairs, partial(relative_problems, spec, folder), ())),
+            *(() if begun else _located(spec, pairs, partial(relative_problems, loaded), ())),
             *_code_problems(spec, configs),
             *(() if begun else setting_problems(resolve(spec.trainable), spec, configs)),
         ]

@@ -71,11 +71,9 @@ def with_absolute_fixed(loaded: LoadedSweep) -> SweepSpec:
     return loaded.spec.model_copy(update={"fixed": fixed})
 
 
-def relative_problems(
-    spec: SweepSpec, folder: Path, config: Mapping[str, Any]
-) -> Iterator[Problem]:
+def relative_problems(loaded: LoadedSweep, config: Mapping[str, Any]) -> Iterator[Problem]:
     """Relative paths of a sampled configuration that are not made absolute: those of the space."""
-    trainable = resolve(spec.trainable)
+    trainable, folder = resolve(loaded.spec.trainable), loaded.path.absolute().parent
     if not trainable.is_known:  # its paths are of its own program
         return
     now = dict(walk(trainable.Config.resolve_paths(dict(config), folder)))
