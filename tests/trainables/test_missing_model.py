@@ -70,6 +70,12 @@ def _shorten(folder: Path) -> None:
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
 
 
+def _spoil(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["model.norm.weight"][3] = torch.nan
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
 def _as_encoder(folder: Path) -> None:
     sizes = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 1}
     BertForMaskedLM(BertConfig(vocab_size=300, **sizes)).save_pretrained(folder)
@@ -81,6 +87,7 @@ def _as_encoder(folder: Path) -> None:
         (_rename, "has no weights of a LlamaForCausalLM"),
         (lambda folder: _write(folder, num_hidden_layers=2), r"such as model.layers.1"),
         (_add_layer, "more layers"),
+        (_spoil, "model.norm.weight has values that are no finite"),
         (lambda folder: _write(folder, hidden_size=32), "has no weights"),
         (lambda folder: _write(folder, model_type="other"), "cannot be loaded"),
         (lambda folder: _write(folder, model_type="t5"), "cannot be loaded"),

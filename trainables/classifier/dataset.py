@@ -35,7 +35,7 @@ from trainables.client import Rows
 from trainables.data.bad_rows import BadRows
 from trainables.data.corpora.library import write_docstrings
 from trainables.data.shared_folder import content_digest, publish, publish_settings, text_digest
-from trainables.data.splits import assign_splits
+from trainables.data.splits import assign_splits, warn_if_shared
 from trainables.data.text.config import key_settings
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import describe, load_pretrained, open_encoder, train_bpe, wrap_bpe
@@ -137,6 +137,8 @@ def _build(
         rows = iter(packages(rows))
     kept = list(itertools.islice(bad.leave_out(rows), data.max_rows))
     units = [r.unit if data.splits == "file_names" else text_digest(r.unit) for r in kept]
+    if data.splits == "file_names":
+        warn_if_shared(((r.unit, tuple(r.texts)) for r in kept), "texts")
     splits = assign_splits(units)
     parts = {s: [r for r, u in zip(kept, units, strict=True) if splits[u] is s] for s in Split}
     labels = None if numbers else _labels(parts, settings["labels"])

@@ -9,6 +9,7 @@ import csv
 import glob
 import gzip
 import io
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -71,7 +72,7 @@ MESSAGES = ColumnType("text or messages", lambda kind: is_text(kind) or is_list(
 
 
 def matching_files(patterns: Iterable[str], directory: Path = Path()) -> list[Path]:
-    """The files that match globs, sorted; of folders those of datasets' `save_to_disk`.
+    """The files that match globs, sorted; of folders those of datasets' `save_to_disk`; each once.
 
     Raises:
         UserError: those of a data set of the hub cannot be had.
@@ -82,7 +83,8 @@ def matching_files(patterns: Iterable[str], directory: Path = Path()) -> list[Pa
         found = glob.iglob(str(folder / Path(pattern).expanduser()), recursive=True)
         matches.update(map(Path, found))
     saved = (path.glob("*.arrow") for path in matches if (path / "state.json").is_file())
-    return sorted({path for path in matches if path.is_file()}.union(*saved))
+    files = sorted({path for path in matches if path.is_file()}.union(*saved), reverse=True)
+    return sorted({os.path.realpath(path): path for path in files}.values())  # of links the first
 
 
 def path_problem(pattern: str) -> str | None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 
 from search_spaces.errors import UserError
@@ -24,6 +26,7 @@ SPLIT_NAMES = {
 ANY = frozenset(Split)
 HELD_OUT = (Split.SELECTION, Split.TEST)
 """Those of a named set, a half each."""
+log = logging.getLogger(__name__)
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -86,3 +89,12 @@ def assign_splits(units: Iterable[str], among: Sequence[Split] = tuple(Split)) -
             donor = max(among, key=assigned.count)
             splits[next(u for u in ordered if splits[u] is donor)] = needed
     return splits
+
+
+def warn_if_shared(values: Iterable[tuple[str, Hashable]], kind: str) -> None:
+    """Log how many values, each with its split, are in the train split and in another."""
+    seen = defaultdict[bool, set[int]](set)
+    for split, value in values:
+        seen[split == Split.TRAIN].add(hash(value))
+    if both := len(seen[True] & seen[False]):
+        log.warning("data: %d different %s are in the train split and in another", both, kind)

@@ -54,6 +54,9 @@ def pretrained_model(name: str, kind: str = CAUSAL, **settings: Any) -> Any:
     if lost or more:  # `transformers` draws the first at random, and leaves out the others
         which = f"has no weights of a {type(model).__name__} of" if lost else "has more layers than"
         raise UserError(f"{name}: {which} its config.json, such as {[*lost, *more][0]}")
+    for key, weight in model.named_parameters():
+        if not weight.detach().sum().isfinite():  # a sum needs no memory
+            raise UserError(f"{name}: {key} has values that are no finite numbers")
     return model
 
 

@@ -274,12 +274,24 @@ def test_missing_data_files_are_refused(tune: Tune) -> None:
     tune.write("texts/a.txt", "a")
     assert tune.refused("plan", "lm.yaml").splitlines() == [
         f"lm.yaml:7: fixed.data.paths: no file matches {tune.cwd}/more/*.txt",
-        f"lm.yaml:7: fixed.model_name_or_path: no such folder: ./base (from {tune.cwd})",
+        f"lm.yaml:7: fixed.model_name_or_path: no such folder: base (from {tune.cwd})",
     ]
     client = f"{{task: causal_lm, client: {data}}}"
     tune.write("fed.yaml", text.format("federated", "{rounds: {choice: [1, 2]}}", client))
     output = tune.refused("run", "fed.yaml")
     assert f"fed.yaml:7: fixed.client.data.paths: no file matches {tune.cwd}/more/*.txt" in output
+
+
+def test_relative_paths_in_the_space_are_refused(tune: Tune) -> None:
+    talk = json.dumps({"question": "a", "answer": "b"})
+    for name in ("a.jsonl", "b.jsonl"):
+        tune.write(name, talk)
+    of = "{{source: files, paths: {}}}"
+    given = "{choice: [" + ", ".join(map(of.format, ("a.jsonl", f"{tune.cwd}/b.jsonl"))) + "]}"
+    file = tune.write("t.yaml", SFT.replace("  data: {source: files, paths: talks.jsonl}\n", ""))
+    output = tune.refused("plan", file, "--set", f"space.data={given}")
+    assert f"write {tune.cwd}/a.jsonl" in output
+    assert output.count("trials run in others") == 1
 
 
 LAYOUT = """

@@ -151,6 +151,14 @@ def test_an_unknown_ending_is_refused(tmp_path: Path) -> None:
         read(tmp_path / "rows.txt")
 
 
+def test_two_names_of_a_file_count_once(tmp_path: Path) -> None:
+    (tmp_path / "b.jsonl").write_bytes(LINES)
+    (tmp_path / "a.jsonl").write_bytes(LINES)
+    (tmp_path / "c.jsonl").symlink_to("b.jsonl")
+    found = matching_files(["*.jsonl", f"../{tmp_path.name}/b.jsonl"], tmp_path)
+    assert sorted(file.name for file in found) == ["a.jsonl", "b.jsonl"]
+
+
 def test_what_a_glob_without_files_may_mean_is_said(tmp_path: Path) -> None:
     Dataset.from_list(ROWS).save_to_disk(tmp_path / "saved" / "train")
     (tmp_path / "saved" / "dataset_dict.json").write_text("{}")

@@ -16,7 +16,7 @@ from trainables.data.bad_rows import BadRow
 from trainables.data.conversations.chat import Rendered, Tokens
 from trainables.data.conversations.rows import Conversation
 from trainables.data.shared_folder import text_digest
-from trainables.data.splits import assign_splits
+from trainables.data.splits import assign_splits, warn_if_shared
 
 Talk = tuple[Conversation, Rendered]
 
@@ -44,16 +44,19 @@ class TalkFile:
     ) -> None:
         """Write conversations, whose units name their splits, or else decide by a digest."""
         self.file, self.unread, self.left_out = file, set[str](), 0
-        self._sizes, units = array("q"), list[str]()
+        self._sizes, units, texts = array("q"), list[str](), array("q")
         pack = msgpack.Packer(default=_as_json).pack
         with open(file, "wb") as rows:
             for talk in talks:
                 # more digits than a split is decided by
                 units.append(talk[0].unit if named else text_digest(talk[0].unit)[:16])
+                texts.append(hash(talk[1].text))
                 self.unread |= talk[0].unread
                 self.left_out += talk[0].left_out > 0
                 told = {**vars(talk[0]), "unread": None}, vars(talk[1])
                 self._sizes.append(rows.write(pack([[*each.values()] for each in told])))
+        if named:
+            warn_if_shared(zip(units, texts, strict=True), "conversations")
         splits = assign_splits(units, among)
         self._splits = [splits[unit] for unit in units]
 

@@ -24,7 +24,7 @@ import numpy.typing as npt
 from search_spaces.errors import UserError, suggest
 from trainables.base import Split
 from trainables.data.shared_folder import content_digest, publish_settings
-from trainables.data.splits import ANY, split_by_digest
+from trainables.data.splits import ANY, split_by_digest, warn_if_shared
 from trainables.data.tables.config import TableConfig, Task
 from trainables.data.tables.files import (
     Array,
@@ -131,8 +131,7 @@ def _build(data: TableConfig, folder: Path) -> None:
     if lacking := {*range(len(classes))} - {*y[train].tolist()}:
         problem = f"class '{classes[min(lacking)]}' is in no row of the train split"
         raise UserError(f"data: {problem}; give more rows of it, or remove it")
-    if both := len({*np.array(digests)[train]} & {*np.array(digests)[~train]}):
-        log.warning("data: %d different rows are in the train split and in another", both)
+    warn_if_shared(zip(splits, digests, strict=True), "rows")
     content = hashlib.sha256("".join([*digests, *splits]).encode())
     content.update(arrays.get("w", np.zeros(0)).tobytes())
     rows = {split.value: int((splits == split).sum()) for split in Split}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -12,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from trainables.config import Problem, path_in
 from trainables.data.bad_rows import OnBadData
 from trainables.data.hub import HUB
-from trainables.data.readers import matching_files, path_problem
+from trainables.data.readers import ending_of, matching_files, path_problem
 
 STDLIB_MAX_BYTES = 3_000_000
 
@@ -156,6 +157,14 @@ class DataConfig(NamedSets):
         if self.source != "files" and self.paths:
             raise ValueError("paths has an effect only with source: files")
         return self
+
+    def notes(self) -> list[str]:
+        """How many files of each kind there are, and what the base class says."""
+        kinds = Counter(
+            ending_of(file) or "without an ending" for file in matching_files(self.paths)
+        )
+        found = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        return [*([f"data: files: {found}"] if found else []), *super().notes()]
 
     @property
     def limit(self) -> int | None:

@@ -30,7 +30,7 @@ from trainables.base import Split
 from trainables.client import Rows
 from trainables.data.bad_rows import BadRow, BadRows
 from trainables.data.shared_folder import publish_settings
-from trainables.data.splits import HELD_OUT, assign_splits
+from trainables.data.splits import HELD_OUT, assign_splits, warn_if_shared
 from trainables.data.text.config import DataConfig, NamedSets, key_settings
 from trainables.data.text.corpus import Corpus, open_corpus
 from trainables.data.tokenizer import Encoder, TokenSettings, describe, open_encoder, train_bpe
@@ -181,6 +181,8 @@ class _TextBuild:
         """Write all into a folder."""
         corpus, among = self.corpus, HELD_OUT if self.beside else tuple(Split)
         splits = assign_splits((d.unit for d in corpus.documents(self.bad)), among)
+        if corpus.data.splits == "file_names":
+            warn_if_shared(((d.unit, d.text) for d in corpus.documents()), "texts")
         if encoder is None:
             train = (d.text for d in corpus.documents() if splits[d.unit] is Split.TRAIN)
             encoder = train_bpe(train, self.config.vocab_size)

@@ -28,7 +28,7 @@ from search_spaces.spec.search import ONE_METRIC, WEIGH_COST
 from search_spaces.spec.sweep import ENV_FIELDS, SweepSpec
 from trainables.config import Problem
 from trainables.registry import resolve
-from tuning.controller.preflight.relative_paths import with_absolute_fixed
+from tuning.controller.preflight.relative_paths import relative_problems, with_absolute_fixed
 from tuning.controller.preflight.samples import SAMPLES, sample
 from tuning.controller.preflight.trainables import (
     code_problems,
@@ -77,6 +77,7 @@ def preflight(
             *_population_problems(spec),
             *(_layout_problems(spec, pairs) or _worker_problems(spec, pairs)),
             *_config_problems(spec, pairs, files),
+            *(() if begun else _located(spec, pairs, partial(relative_problems, loaded), ())),
             *_code_problems(spec, configs),
             *(() if begun else setting_problems(resolve(spec.trainable), spec, configs)),
         ]

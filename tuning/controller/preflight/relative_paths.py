@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import walk
 from search_spaces.spec.sweep import SweepSpec
+from trainables.config import Problem
 from trainables.registry import resolve
 from tuning.controller.preflight.samples import sample
 
@@ -67,6 +69,20 @@ def with_absolute_fixed(loaded: LoadedSweep) -> SweepSpec:
     model, folder = resolve(loaded.spec.trainable).Config, loaded.path.absolute().parent
     fixed = model.resolve_paths(loaded.spec.fixed, folder)
     return loaded.spec.model_copy(update={"fixed": fixed})
+
+
+def relative_problems(loaded: LoadedSweep, config: Mapping[str, Any]) -> Iterator[Problem]:
+    """Relative paths of a sampled configuration that are not made absolute: those of the space."""
+    trainable, folder = resolve(loaded.spec.trainable), loaded.path.absolute().parent
+    if not trainable.is_known:  # its paths are of its own program
+        return
+    now = dict(walk(trainable.Config.resolve_paths(dict(config), folder)))
+    for place, before in walk(config):
+        after = now.get(place)
+        after = after[0] if isinstance(after, list) else after
+        if isinstance(before, str) and after != before and not before.startswith(("/", "~")):
+            words = "is relative to this folder, and trials run in others"
+            yield tuple(map(str, place)), f"{before!r} {words}; write {after}"
 
 
 def warn_relative_paths(loaded: LoadedSweep) -> list[str]:

@@ -287,3 +287,20 @@ def test_named_sets_that_cannot_be_used_are_refused(
     (path, text), *_ = problems or CausalLMConfig.model_validate(own).missing_files()
     assert path[:2] == ("data", "selection")
     assert what in f"{path} {text}"
+
+
+def test_texts_in_the_train_split_and_another_are_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for split in Split:
+        lines = [json.dumps({"text": f"{split if i > 2 else 'all'} {i} " * 9}) for i in range(40)]
+        (tmp_path / f"{split}.jsonl").write_text("\n".join(lines))
+    (tmp_path / "README.md").write_text("about")
+    data = {"source": "files", "paths": [str(tmp_path / "*")], "splits": "file_names"}
+    config = CausalLMConfig.model_validate(
+        {"data": data, "sequence_length": 8, "vocab_size": 300, "batch_size": 1}
+    )
+    assert config.notes() == ["data: files: 3 .jsonl, 1 .md"]
+    (tmp_path / "README.md").unlink()
+    prepare(config, tmp_path / "cache")
+    assert "data: 3 different texts are in the train split and in another" in caplog.text
