@@ -26,7 +26,7 @@ from trainables.config import Problem, path_in
 from trainables.data.hub import hub_problem
 from trainables.data.text.config import DataConfig, paths_in
 from trainables.parallel.footprint import RankMemory
-from trainables.training.pipeline_rules import pipeline_field
+from trainables.parallel.pipeline_rules import pipeline_field
 from trainables.training.start_model import missing_of_model, positions_of
 
 

@@ -11,8 +11,8 @@ from pydantic import Field, model_validator
 from search_spaces.layout import Layout
 from trainables.config import Problem
 from trainables.data.images.config import ImageDataConfig
+from trainables.parallel.pipeline_rules import pipeline_field, pipeline_problem
 from trainables.training.communication.config import METRIC_NAMES, DataParallelConfig
-from trainables.training.pipeline_rules import pipeline_field, pipeline_problem
 from trainables.training.schedules import Schedule
 from trainables.training.trainable import TaskTrainable
 

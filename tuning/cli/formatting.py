@@ -85,7 +85,7 @@ def _wrapped_line(line: str, width: int) -> str:
     return "\n".join(line.rstrip() for line in lines)
 
 
-def place(path: Path) -> str:
+def local_path(path: Path) -> str:
     """For a terminal a path relative to the current folder, if it is in there."""
     near = sys.stdout and sys.stdout.isatty() and path.is_relative_to(Path.cwd())
     return str(path.relative_to(Path.cwd()) if near else path)

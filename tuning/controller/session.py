@@ -69,8 +69,7 @@ def run_session(
             run.observers.add(Notifier(spec))
             _report_changes(run)
             interrupt.watch(run.interrupt, watchdog.release)
-            commands = CommandHandler(run)
-            commands.begin()
+            (commands := CommandHandler(run)).begin()
             with cluster_session(run, address) as placement:
                 run.observers.add(tracking := _tracking(run))
                 end = partial(_end_trials, run, watchdog, tracking, commands)

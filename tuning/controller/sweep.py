@@ -28,9 +28,8 @@ from tuning.controller.resources.trial_layouts import trial_layouts
 from tuning.controller.scheduler_adapter import SchedulerAdapter
 from tuning.controller.trial_jobs import make_attempt_job
 from tuning.controller.trial_lifecycle import TrialLifecycle
-from tuning.controller.trial_queue import TrialQueue
 from tuning.controller.trial_source import TrialSource
-from tuning.controller.trial_table import TrialTable
+from tuning.controller.trial_table import TrialQueue, TrialTable
 from tuning.search.schedulers import Decision
 from tuning.search.study.study import SweepStudy
 from tuning.search.trial_cache import TrialCache

@@ -14,8 +14,7 @@ from tuning.controller.events import Observers
 from tuning.controller.resources.budget import USER_STOP
 from tuning.controller.resources.placement import Allocation
 from tuning.controller.scheduler_adapter import SchedulerAdapter
-from tuning.controller.trial_queue import TrialQueue
-from tuning.controller.trial_table import TrialTable
+from tuning.controller.trial_table import TrialQueue, TrialTable
 from tuning.search.findings import Finding
 from tuning.search.study.study import SweepStudy
 from tuning.search.trial_cache import copy_trial

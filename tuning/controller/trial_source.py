@@ -15,8 +15,7 @@ from tuning.controller.resources.budget import Limit
 from tuning.controller.resources.placement import Allocation, FindAllocation
 from tuning.controller.resources.trial_layouts import TrialLayouts
 from tuning.controller.scheduler_adapter import SchedulerAdapter
-from tuning.controller.trial_queue import TrialQueue
-from tuning.controller.trial_table import TrialTable
+from tuning.controller.trial_table import TrialQueue, TrialTable
 from tuning.search.compatibility import is_complete
 from tuning.search.schedulers import Exploit
 from tuning.search.study.study import SweepStudy

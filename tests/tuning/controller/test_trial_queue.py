@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from tuning.controller.trial_queue import TrialQueue
+from tuning.controller.trial_table import TrialQueue
 
 
 def test_trial_whose_attempt_ended_waits_before_the_others() -> None:

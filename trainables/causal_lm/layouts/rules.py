@@ -9,7 +9,7 @@ from pathlib import Path
 from results.checkpoints.tensor_layout import read_layout, weights_file
 from search_spaces.layout import Layout
 from trainables.causal_lm.experts import ExpertsConfig
-from trainables.training.pipeline_rules import pipeline_problem
+from trainables.parallel.pipeline_rules import pipeline_problem
 from trainables.training.start_model import description_of
 
 PIPELINED = ("llama", "mistral", "mixtral", "qwen2", "qwen3")

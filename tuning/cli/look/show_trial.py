@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from tuning.cli.formatting import duration, number, place, print_lines
+from tuning.cli.formatting import duration, local_path, number, print_lines
 from tuning.cli.look.facts import silent_since
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def _attempt_lines(attempt: Attempt, files: TrialPaths) -> Iterator[str]:
         "{}": attempt.where,
         "blamed on {}": ", ".join(map(str, attempt.blamed)),
         "leak: {}": attempt.leak,
-        "logs {}": place(files.attempt(attempt.number)),
+        "logs {}": local_path(files.attempt(attempt.number)),
     }
     yield from (f"  {text.format(value)}" for text, value in details.items() if value)
 
@@ -127,6 +127,6 @@ def _draw_curves(reports: list[Report], metrics: list[str], console: Any) -> Non
 def _checkpoints(files: TrialPaths) -> str:
     if steps := files.checkpoint_steps():
         of = f"checkpoint{'s' * (len(steps) > 1)} of step{'s' * (len(steps) > 1)}"
-        return f"{of} {', '.join(map(str, steps))} in {place(files.checkpoints)}"
+        return f"{of} {', '.join(map(str, steps))} in {local_path(files.checkpoints)}"
     newest = files.newest_checkpoint()
-    return f"newest checkpoint {place(newest)}" if newest else "no checkpoints"
+    return f"newest checkpoint {local_path(newest)}" if newest else "no checkpoints"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tuning.cli.damage import AcceptDamage, intact
-from tuning.cli.formatting import number, place, tell
+from tuning.cli.formatting import local_path, number, tell
 from tuning.cli.options import StorageDir, Sweep, Trust, trusted_sweep
 from tuning.cli.use.model import track
 
@@ -129,7 +129,7 @@ def _print_soup(soup: Soup, spec: SweepSpec, sweep: str, folder: Path) -> None:
     tell(f"averaged {len(soup.members)} of {len(soup.candidates)}: {', '.join(soup.members)}")
     model = f" --soup {folder.name}" if soup.promoted else ""
     tell(f"{_outcome(soup)}: tune export {sweep}{model}")
-    tell(f"soup {place(folder)}")
+    tell(f"soup {local_path(folder)}")
 
 
 def _outcome(soup: Soup) -> str:

@@ -10,7 +10,7 @@ import typer
 
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage, intact
-from tuning.cli.formatting import number, place, setting, tell
+from tuning.cli.formatting import local_path, number, setting, tell
 from tuning.cli.json_output import print_json
 from tuning.cli.options import (
     Address,
@@ -169,7 +169,7 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
     for entry in found.get("front", ()):
         tell(f"front      {entry['trial']}  {_in_words(entry['values'])}")
     checkpoint = found["checkpoint"]
-    tell(f"checkpoint {place(Path(checkpoint)) if checkpoint else '-'}")
+    tell(f"checkpoint {local_path(Path(checkpoint)) if checkpoint else '-'}")
     if not choice.confirmed:
         tell(f"confirm    tune best {sweep_argument(paths)} --confirm 3")
         tell("           (the search measured it only once)")

@@ -8,7 +8,7 @@ import typer
 
 from search_spaces.errors import UserError
 from tuning.cli.damage import AcceptDamage
-from tuning.cli.formatting import place, tell
+from tuning.cli.formatting import local_path, tell
 from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust
 from tuning.cli.use.model import ModelOptions
 
@@ -77,7 +77,7 @@ def _write(picked: SelectedModel, name: str, verify: bool, force: bool, classic:
 
     write = export_classic if classic else export_selected
     target, checks = write(picked, name, verify, force)
-    tell(f"exported {picked.name} to {place(target)}")
+    tell(f"exported {picked.name} to {local_path(target)}")
     for check in checks:
         tell(f"verified   {check.summary}")
     model = target / "final" if classic else target
@@ -88,7 +88,7 @@ def _write(picked: SelectedModel, name: str, verify: bool, force: bool, classic:
         if not runtime.installed:
             needs = runtime.needs
             tell(f"not run    {needs}; to verify with it: pip install {needs}")
-    tell(f"load       {form.load_line(model).format(folder=place(model))}")
+    tell(f"load       {form.load_line(model).format(folder=local_path(model))}")
 
 
 def _register(picked: SelectedModel, name: str, verify: bool) -> None:
