@@ -45,7 +45,7 @@ class WordEncoder:
         added = "|".join(map(re.escape, sorted(self._added, key=len, reverse=True)))
         self._split = re.compile(f"({added or '(?!)'})").split
         self._find, self._find_ascii = regex.compile(pattern).findall, _ascii_words(pattern)
-        self._is_known = lru_cache(maxsize=None)(self._splits_alike)
+        self.knows = lru_cache(maxsize=None)(self._splits_alike)
         self._table = _WordTable(self._tokenizer.model, self._added)
 
     @classmethod
@@ -65,7 +65,7 @@ class WordEncoder:
             encoder = cls(tokenizer, pattern)
         except (re.error, regex.error):
             return None
-        return encoder if all(encoder._is_known(chr(i)) for i in range(128)) else None
+        return encoder if all(encoder.knows(chr(i)) for i in range(128)) else None
 
     def encode(
         self, texts: Sequence[str], spans: Sequence[Sequence[Span]]
@@ -103,7 +103,7 @@ class WordEncoder:
             find, normalizer = self._find, self._tokenizer.normalizer
             if normalizer and normalizer.normalize_str(text) != text:
                 return []
-            if not all(map(self._is_known, set(text))):
+            if not all(map(self.knows, set(text))):
                 return []
         words = list[str]()
         for i, part in enumerate(self._split(text)):
