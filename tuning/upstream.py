@@ -30,12 +30,6 @@ PRIVATE: dict[str, str] = {
     # cluster/ray_processes.py starts a local cluster with fewer processes.
     "ray._private.node:Node.start_api_server": ("(self, *, include_dashboard, raise_on_failure)"),
     "ray._private.parameter:RayParams": "attribute",
-    # It replaces the agent of the API server, which has no ports then.
-    "ray._private.utils:get_dashboard_dependency_error": "()",
-    "ray._raylet:persist_port": "attribute",
-    "ray._raylet:DASHBOARD_AGENT_LISTEN_PORT_NAME": "attribute",
-    "ray._raylet:METRICS_AGENT_PORT_NAME": "attribute",
-    "ray._raylet:METRICS_EXPORT_PORT_NAME": "attribute",
     # It chooses where the workers look for modules.
     "ray.job_config:JobConfig._runtime_env_has_working_dir": "(self)",
     # It keeps the driver's signals from these processes, and the driver's own handler.

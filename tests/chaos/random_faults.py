@@ -39,6 +39,7 @@ PROCESSES = {
     "process group": (),
     "gcs": ("gcs/gcs_server",),
     "raylet": ("raylet/raylet --",),
+    "dashboard agent": ("ray::DashboardAgent", "dashboard/agent.py --"),
     "environment agent": ("ray::RuntimeEnvAgent", "agent/main.py --"),
     "broker": ("ray::Broker",),
     "worker": ("ray::RayTrainWorker",),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from results.own_program import PROGRAM, standard_library
 from results.storage.atomic import open_private
@@ -177,8 +177,8 @@ def _end_unless(ended: threading.Event, reason: str) -> None:
 def _changed_ray(started: list[subprocess.Popen[bytes]]) -> Iterator[None]:
     """Change within the block how Ray starts a cluster. Ray has no settings for these:
 
-    - API server, its agent, log monitor and autoscaler are left out: a sweep uses none of them, and
-      each takes about a second of imports before the first trial.
+    - API server, log monitor and autoscaler are left out: a sweep uses none of them, and each takes
+      about a second of imports before the first trial.
     - Processes for the broker and a first worker start at once, not one per CPU.
     - Its processes get process groups of their own. Else a signal to the driver's group (Ctrl-C,
       `timeout`, a terminal that closes) would end them before the driver.
@@ -190,7 +190,7 @@ def _changed_ray(started: list[subprocess.Popen[bytes]]) -> Iterator[None]:
     from ray._private import node, parameter, services, utils
 
     def popen(command: list[str], *args: Any, **settings: Any) -> subprocess.Popen[bytes]:
-        started.append(original(_changed(command), *args, process_group=0, **settings))
+        started.append(original(_with_two_workers(command), *args, process_group=0, **settings))
         return started[-1]
 
     original = services.ConsolePopen
@@ -201,7 +201,6 @@ def _changed_ray(started: list[subprocess.Popen[bytes]]) -> Iterator[None]:
         (utils, "set_sigterm_handler", lambda _: None),
         (parameter, "RayParams", fewer),
         (node.Node, "start_api_server", lambda *_, **__: None),
-        (utils, "get_dashboard_dependency_error", ImportError),  # it imports aiohttp
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in changes]
     for change in changes:
@@ -214,28 +213,10 @@ def _changed_ray(started: list[subprocess.Popen[bytes]]) -> Iterator[None]:
         keep_signal_handler()
 
 
-def _changed(command: list[str]) -> list[str]:
-    """A raylet's command with other workers and agents; another command as it is.
-
-    The raylet insists on an agent of the API server, and on the agent's ports, of which -1 means
-    none. `cat` takes its place: it ends with the raylet, which holds its input.
-    """
-    options = dict(part.split("=", 1) for part in command if "=" in part)
-    changed = {"--num_prestart_python_workers": "2"}
-    if not changed.keys() <= options.keys():
-        return command
-    if sys.platform == "linux":
-        from ray import _raylet
-
-        changed["--dashboard_agent_command"], ray = "cat", cast("Any", _raylet)
-        for port in (
-            ray.DASHBOARD_AGENT_LISTEN_PORT_NAME,
-            ray.METRICS_AGENT_PORT_NAME,
-            ray.METRICS_EXPORT_PORT_NAME,
-        ):
-            ray.persist_port(options["--session_dir"], options["--node_id"], port, -1)
-    names = {part: part.partition("=")[0] for part in command}
-    return [f"{n}={changed[n]}" if n in changed else part for part, n in names.items()]
+def _with_two_workers(command: list[str]) -> list[str]:
+    """A raylet's command that starts processes for the broker and a worker; another as it is."""
+    name = "--num_prestart_python_workers"
+    return [f"{name}=2" if part.startswith(f"{name}=") else part for part in command]
 
 
 def _name(process: subprocess.Popen[bytes]) -> str:
