@@ -172,7 +172,7 @@ class TrialLifecycle:
         for trial_id in sorted(self._queue.running):
             self._table.save(end_attempt(self._table.records[trial_id]))
             self._notify_ended(trial_id)
-            self._queue.running.discard(trial_id)
+            self._queue.requeue(trial_id)  # else a sweep without other trials would count as done
 
     def configuration(self, number: int) -> tuple[TrialRecord, Curve, list[float] | None]:
         """The outcome of a configuration for the study: record, curve and final values, combined

@@ -18,6 +18,7 @@ from results.paths import SweepPaths
 from results.records.integrity import check_records
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
 from results.storage.fault_injection import VARIABLE
+from results.sweep_folder.folder import read_state
 from results.sweep_folder.lock import current_driver
 from search_spaces.errors import UserError
 from tests.tuning.call_costs import costs
@@ -50,6 +51,15 @@ def test_sweep_that_is_asked_and_told(tmp_path: Path) -> None:
     assert current_driver(SweepPaths(asked.folder).lock) is None  # it is finished
     assert tuning.load(asked.folder).ask() is None
     assert (asked.folder / "results" / "leaderboard.parquet").exists()
+
+
+def test_sweep_that_is_closed_with_open_trials_is_not_done(tmp_path: Path) -> None:
+    asked = sweep(tmp_path, trials=2)
+    first, _second = asked.ask(2)
+    asked.tell(first, {"loss": 1.0}, step=1)
+    asked.close()
+    assert not read_state(SweepPaths(asked.folder)).ended
+    assert len(tuning.load(asked.folder).ask(2)) == 2
 
 
 def test_trials_of_a_batch_are_those_of_single_questions(tmp_path: Path) -> None:
