@@ -118,8 +118,10 @@ def _make_model(settings: Settings, folder: Path) -> None:
 
     meta, config = folder / "meta.json", settings.model
     encoder = train_bpe((), 257)
-    meta.write_text(json.dumps({"vocab_size": config.vocab_size, "end": encoder.end}))
-    if config.model_name_or_path is None:
+    random = config.model_name_or_path is None
+    size = config.vocab_size if random else encoder.size
+    meta.write_text(json.dumps({"vocab_size": size, "end": encoder.end}))
+    if random:
         encoder.tokenizer.save(str(folder / "tokenizer.json"))
     save_model(new_model(config, Dataset(folder)), config, Dataset(folder), folder)
     meta.unlink()
