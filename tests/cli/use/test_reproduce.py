@@ -67,7 +67,7 @@ def test_reproduce_compares_the_curves(tune: Tune, sweep: SweepPaths) -> None:
     assert {"worker.py", "training/run.py"} <= noted.source.keys()
     assert len(noted.data or "") == 64
     assert noted.hardware["workers"] == "1"
-    first_sample, last_sample = read_samples(files, 1)
+    first_sample, *_, last_sample = read_samples(files, 1)
     assert (first_sample.step, last_sample.step) == (1, 2)
     assert first_sample.values["system/memory_mb"] > 10
 
