@@ -84,7 +84,8 @@ def first_group(pattern: str, text: str) -> str | None:
     training that diverged must not be passed over.
     """
     if (found := _search(pattern, text)) is not None:
-        return found[1]  # type: ignore[no-any-return]
+        group: str | None = found[1]
+        return group
     for value in _NOT_FINITE.finditer(text):
         found = _search(pattern, f"{text[: value.start()]}1.5{text[value.end() :]}")
         if found is not None and found.start(1) == value.start():

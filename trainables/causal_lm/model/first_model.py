@@ -24,7 +24,7 @@ def first_model(config: CausalLMConfig, dataset: Dataset) -> tuple[nn.Module, st
     """As `new_model`, and the digest of its weights.
 
     A process keeps the last one for its next trials. The base of an adapter stays on the device to
-    which a trial moves it; its weights are frozen, and shared: nobody may write them. Of a random
+    which a trial moves it; its weights are frozen, and shared: no trial may write them. Of a random
     model, each trial gets a copy.
     """
     key = _key(config, dataset)
