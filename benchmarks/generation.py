@@ -22,9 +22,9 @@ import numpy as np
 import torch
 
 from trainables.causal_lm.model.objective import masked_attention, move_model
-from trainables.common.text_batches import Reading
+from trainables.generation.generate import generate
+from trainables.generation.text_batches import Reading
 from trainables.grpo.answers import noise, sample
-from trainables.training.generation import generate
 from trainables.training.precision import autocast
 
 

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from trainables.checkpointing.training_state import save_tree as save_tree
     from trainables.client import Client as Client
     from trainables.client import Rows as Rows
-    from trainables.common.data_sampler import Sampler as Sampler
-    from trainables.common.data_sampler import shares as shares
-    from trainables.common.data_sampler import shares_in_step as shares_in_step
     from trainables.config import TrainableConfig as TrainableConfig
     from trainables.job import Answer as Answer
     from trainables.job import Channel as Channel
@@ -41,6 +38,9 @@ if TYPE_CHECKING:
     from trainables.training.checkpoint import load_progress as load_progress
     from trainables.training.checkpoint import read_lineage as read_lineage
     from trainables.training.checkpoint import weights_digest as weights_digest
+    from trainables.training.data_sampler import Sampler as Sampler
+    from trainables.training.data_sampler import shares as shares
+    from trainables.training.data_sampler import shares_in_step as shares_in_step
     from trainables.training.gradients import backward as backward
     from trainables.training.gradients import data_parallel as data_parallel
     from trainables.worker import Worker as Worker

@@ -18,7 +18,6 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.model import new_model
 from trainables.causal_lm.task import optimizer_of
 from trainables.client import Rows
-from trainables.common.data_sampler import Sampler
 from trainables.data.images.dataset import prepare
 from trainables.data.tokenizer import wrap_bpe
 from trainables.image_classifier.config import ImageClassifierConfig
@@ -27,6 +26,7 @@ from trainables.image_classifier.task import ImageTask
 from trainables.registry import resolve
 from trainables.sft.config import SFTConfig
 from trainables.training.cross_entropy import IGNORED
+from trainables.training.data_sampler import Sampler
 from trainables.training.schedules import lr_factor, schedule_of
 from trainables.training.task import open_task
 

@@ -16,13 +16,13 @@ from transformers import (
 from search_spaces.errors import UserError
 from tests.trainables.examples import EXAMPLES
 from trainables.base import Split
-from trainables.common.text_ends import declare_ends, text_ends
 from trainables.data.bad_rows import BadRow
 from trainables.data.conversations.chat import Chat, Rendered, encode
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.data.conversations.rows import Columns, Conversation, read_rows
 from trainables.data.tokenizer import Encoder, train_bpe
 from trainables.dpo.config import DPOConfig
+from trainables.generation.text_ends import declare_ends, text_ends
 from trainables.grpo.answers import noise, sample
 
 CHATML = (

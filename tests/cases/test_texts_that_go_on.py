@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.cases.tiny_models import VOCABULARY, tiny_model
-from trainables.training.generation import decode
+from trainables.generation.generate import decode
 
 KINDS = [
     "llama",

@@ -9,9 +9,9 @@ import pytest
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from trainables.common.text_batches import Reading
+from trainables.generation.generate import generate
+from trainables.generation.text_batches import Reading
 from trainables.grpo.answers import Completions, noise, sample
-from trainables.training.generation import generate
 from trainables.training.precision import DtypeName, autocast
 
 DEVICE = torch.device("cuda", 0)

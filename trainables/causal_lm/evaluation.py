@@ -16,9 +16,9 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.objective import Inputs, next_token_loss, text_inputs, to_device
 from trainables.client import Rows
-from trainables.common.data_sampler import shares_in_step
 from trainables.data.text.dataset import Dataset, Tokens
 from trainables.parallel.fsdp import device_of
+from trainables.training.data_sampler import shares_in_step
 from trainables.worker import Worker
 
 EVAL_BATCH = 16

@@ -53,12 +53,12 @@ from trainables.causal_lm.model.stages import make_pipeline
 from trainables.causal_lm.parametrization import scales_of
 from trainables.checkpointing.saver import DeferredWrite
 from trainables.client import Rows
-from trainables.common.data_sampler import shares
 from trainables.data.shared_folder import text_digest
 from trainables.data.text.dataset import Dataset, Tokens, prepare
 from trainables.parallel.fsdp import device_of
 from trainables.parallel.pipeline import Pipeline
 from trainables.training import task as training
+from trainables.training.data_sampler import shares
 from trainables.training.optimizers import make_optimizer
 from trainables.training.task import DATA_KEY, Task
 from trainables.worker import Worker

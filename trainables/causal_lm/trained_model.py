@@ -13,10 +13,10 @@ from safetensors.torch import save_file
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.model import save_tokenizer
 from trainables.causal_lm.task import LanguageTask
-from trainables.common.data_sampler import Sampler
 from trainables.data.shared_folder import publish_settings
 from trainables.parallel.sharded_state import unique_state
 from trainables.training.client import TaskClient, train_step
+from trainables.training.data_sampler import Sampler
 from trainables.training.task import open_task
 
 log = logging.getLogger(__name__)

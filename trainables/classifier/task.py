@@ -33,7 +33,6 @@ from trainables.classifier.metrics import metric_shares, metrics_of
 from trainables.classifier.rows import read_labelled
 from trainables.classifier.scorer import RewardModel, padded, scores_of
 from trainables.client import Rows
-from trainables.common.data_sampler import shares_in_step, to_device
 from trainables.data.bad_rows import BadRows
 from trainables.data.conversations import dataset as conversations
 from trainables.data.conversations.dataset import Conversations
@@ -41,6 +40,7 @@ from trainables.data.conversations.rows import Columns, read_rows
 from trainables.data.tokenizer import pad_token
 from trainables.parallel.fsdp import device_of, free_gathered
 from trainables.sft.task import with_start
+from trainables.training.data_sampler import shares_in_step, to_device
 from trainables.training.task import Inputs
 from trainables.worker import Worker
 

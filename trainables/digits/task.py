@@ -20,9 +20,9 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.checkpointing.tensor_file import write_tensors
 from trainables.client import Rows
-from trainables.common.data_sampler import shares
 from trainables.digits.config import DigitsConfig
 from trainables.digits.network import network
+from trainables.training.data_sampler import shares
 from trainables.training.task import Inputs, Task
 
 if TYPE_CHECKING:

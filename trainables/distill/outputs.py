@@ -29,10 +29,10 @@ from trainables.causal_lm.model.objective import (
     to_device,
 )
 from trainables.client import Rows
-from trainables.common.data_sampler import shares
 from trainables.data.shared_folder import content_digest, publish_settings
 from trainables.data.text.dataset import Dataset
 from trainables.distill.config import DistillConfig
+from trainables.training.data_sampler import shares
 from trainables.training.precision import compute_dtype
 from trainables.training.pretrained import pretrained_model
 from trainables.worker import Worker

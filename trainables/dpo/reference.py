@@ -25,11 +25,11 @@ from trainables.causal_lm.lora import without_adapter
 from trainables.causal_lm.model.model import as_first, new_model
 from trainables.causal_lm.model.objective import move_model
 from trainables.client import Rows
-from trainables.common.data_sampler import shares, to_device
 from trainables.data.conversations.dataset import Conversations
 from trainables.data.shared_folder import publish_settings
 from trainables.dpo.config import DPOConfig
 from trainables.dpo.loss import answer_log_probs
+from trainables.training.data_sampler import shares, to_device
 from trainables.training.precision import compute_dtype
 
 VERSION = 1

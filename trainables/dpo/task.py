@@ -22,12 +22,12 @@ from trainables.causal_lm.model.first_model import first_model
 from trainables.causal_lm.model.model import fresh_model
 from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
-from trainables.common.data_sampler import Sampler, shares, to_device
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.dpo.config import OF_PAIRS, DPOConfig
 from trainables.dpo.loss import PreferenceLoss, score_answers
 from trainables.dpo.reference import Divergence, reference_log_probs
 from trainables.sft.task import place_of, with_start
+from trainables.training.data_sampler import Sampler, shares, to_device
 from trainables.worker import Worker
 
 METRICS = (

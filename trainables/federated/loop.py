@@ -22,7 +22,6 @@ from results.averaging.stack import ArrayStack
 from results.trial_paths import LINEAGE
 from trainables.checkpointing.training_state import load_tree, save_tree
 from trainables.client import Client, Rows
-from trainables.common.data_sampler import Sampler
 from trainables.federated.config import FederatedConfig
 from trainables.federated.partition import partition_rows
 from trainables.federated.server import Server, State, Update, gather
@@ -31,6 +30,7 @@ from trainables.registry import resolve
 from trainables.runtime.seeding import rng_state, seed_everything
 from trainables.training.checkpoint import read_lineage, weights_digest
 from trainables.training.client import train_step
+from trainables.training.data_sampler import Sampler
 from trainables.worker import Worker
 
 CLIENTS = "clients"

@@ -26,13 +26,13 @@ from trainables.causal_lm.evaluation import EVAL_BATCH, spread
 from trainables.causal_lm.model.model import open_tokenizer
 from trainables.causal_lm.model.objective import masked_attention
 from trainables.classifier.scorer import RewardModel, open_reward_model
-from trainables.common.data_sampler import shares
-from trainables.common.text_ends import text_ends
 from trainables.data.conversations.dataset import Conversations
+from trainables.generation.generate import decode
+from trainables.generation.text_ends import text_ends
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.rewards import Completion, rewards_of
 from trainables.parallel.fsdp import device_of
-from trainables.training.generation import decode
+from trainables.training.data_sampler import shares
 from trainables.training.precision import autocast
 
 Noise = npt.NDArray[np.float32]

@@ -20,7 +20,6 @@ from trainables.causal_lm.model.objective import shard_or_move
 from trainables.causal_lm.model.packing import Packing, packing_of
 from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
-from trainables.common.data_sampler import to_device
 from trainables.data.conversations.dataset import Conversations, prepare
 from trainables.grpo.answers import METRICS, Answers, Completions, Question, noise
 from trainables.grpo.config import GRPOConfig
@@ -30,6 +29,7 @@ from trainables.grpo.rewards import short_name
 from trainables.parallel.fsdp import device_of, free_gathered, gathered
 from trainables.parallel.mesh import ALONE, Mesh
 from trainables.sft.task import with_start
+from trainables.training.data_sampler import to_device
 from trainables.training.task import Inputs
 from trainables.worker import Worker
 

@@ -16,7 +16,6 @@ from torch.optim.swa_utils import update_bn
 from results.export.exportable import Exportable
 from trainables.base import Split
 from trainables.client import Rows
-from trainables.common.data_sampler import shares, shares_in_step
 from trainables.data.images.dataset import Images, prepare
 from trainables.image_classifier.augment import Draws, augment, blank, draw, mixup_indices
 from trainables.image_classifier.config import ImageClassifierConfig
@@ -31,6 +30,7 @@ from trainables.image_classifier.model import (
 from trainables.image_classifier.modeling_resnet import SmallResNet, SmallResNetConfig
 from trainables.image_classifier.stages import make_pipeline
 from trainables.parallel.fsdp import blocks_of, free_gathered, shard
+from trainables.training.data_sampler import shares, shares_in_step
 from trainables.training.task import Inputs, Task
 from trainables.worker import Worker
 

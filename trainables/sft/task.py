@@ -34,14 +34,14 @@ from trainables.causal_lm.model.objective import (
 from trainables.causal_lm.task import LanguageTask
 from trainables.causal_lm.trained_model import trained_once
 from trainables.client import Rows
-from trainables.common.data_sampler import shares, shares_in_step
-from trainables.common.text_ends import text_ends
 from trainables.data.conversations.dataset import Conversations, prepare
+from trainables.generation.generate import generate
+from trainables.generation.text_ends import text_ends
 from trainables.parallel.fsdp import device_of, gathered
 from trainables.parallel.mesh import ALONE
 from trainables.sft.config import SFTConfig
 from trainables.sft.start import StartConfig
-from trainables.training.generation import generate
+from trainables.training.data_sampler import shares, shares_in_step
 from trainables.training.precision import autocast
 from trainables.worker import Worker
 

@@ -14,7 +14,6 @@ from results.checkpoints.shards import has_tensors
 from trainables.base import Split
 from trainables.checkpointing.saver import DeferredWrite, in_parallel
 from trainables.client import Rows
-from trainables.common.data_sampler import Sampler
 from trainables.job import Answer
 from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.sharded_state import load_weights
@@ -26,6 +25,7 @@ from trainables.training.checkpoint import (
     load_progress,
     read_lineage,
 )
+from trainables.training.data_sampler import Sampler
 from trainables.training.gradients import (
     backward,
     communication_metrics,

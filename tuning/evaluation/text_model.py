@@ -31,7 +31,7 @@ class TextModel:
     @property
     def ends(self) -> frozenset[int]:
         """Tokens that end a text."""
-        from trainables.common.text_ends import text_ends
+        from trainables.generation.text_ends import text_ends
 
         return text_ends(self.model, self.tokenizer)
 
@@ -75,11 +75,11 @@ class TextModel:
         Args:
             prompts: token ids, of `encode`.
             most: largest number of tokens to add to each.
-            sampling: how tokens are chosen, `trainables.training.generation.Sampling`.
+            sampling: how tokens are chosen, `trainables.generation.generate.Sampling`.
             on_text: called with each piece of the first prompt's text as soon as it is complete,
                 which waits for the device at each token.
         """
-        from trainables.training.generation import generate
+        from trainables.generation.generate import generate
 
         for start in range(0, len(prompts), AT_ONCE):
             part = prompts[start : start + AT_ONCE]

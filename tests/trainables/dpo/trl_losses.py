@@ -13,8 +13,8 @@ from tests.trainables import trl_reference
 from tests.trainables.examples import EXAMPLES
 from trainables.base import Split
 from trainables.causal_lm.model.model import new_model, save_model
-from trainables.common.data_sampler import Sampler
 from trainables.dpo.config import DPOConfig
+from trainables.training.data_sampler import Sampler
 from trainables.training.task import open_task
 
 FILE = Path(__file__).with_suffix(".json")

@@ -26,9 +26,9 @@ from trainables.causal_lm.lora import (
 from trainables.causal_lm.model.dropout import restore_dropout
 from trainables.causal_lm.parametrization import scale_initial_values
 from trainables.causal_lm.quantized import quantize_base, round_base
-from trainables.common.text_ends import declare_ends
 from trainables.data.text.dataset import Dataset
 from trainables.data.tokenizer import load_pretrained, pad_token, wrap_bpe
+from trainables.generation.text_ends import declare_ends
 from trainables.training.checkpoint import read_lineage, weights_digest
 from trainables.training.precision import compute_dtype
 from trainables.training.pretrained import pretrained_model, saved_model

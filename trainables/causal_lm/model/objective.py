@@ -28,7 +28,6 @@ from trainables.causal_lm.model.packing import (
     document_positions,
     packing_of,
 )
-from trainables.common.data_sampler import to_device as to_device
 from trainables.parallel.context import (
     attention_name,
     mean_cross_entropy,
@@ -44,6 +43,7 @@ from trainables.parallel.meter import counted_flops
 from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.tensor import cut_sequences
 from trainables.training.cross_entropy import IGNORED, linear_cross_entropies, linear_cross_entropy
+from trainables.training.data_sampler import to_device as to_device
 from trainables.training.precision import autocast, compute_dtype
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from trainables.common.text_ends import MARK
 from trainables.data.conversations.rows import Message
 from trainables.data.conversations.template import Template, TemplateError, calls_in
 from trainables.data.word_encoder import Span
+from trainables.generation.text_ends import MARK
 
 
 def answer_spans(template: Template) -> list[Span]:

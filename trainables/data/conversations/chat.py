@@ -12,7 +12,6 @@ import numpy as np
 from tokenizers import Tokenizer, models
 
 from trainables.client import Rows
-from trainables.common.text_ends import turn_end
 from trainables.data.bad_rows import BadRow, OnLong
 from trainables.data.conversations.answer_spans import answer_spans
 from trainables.data.conversations.check import long_row
@@ -20,6 +19,7 @@ from trainables.data.conversations.rows import Conversation, Message
 from trainables.data.conversations.template import ChatTokenizer, Template, TemplateError
 from trainables.data.tokenizer import ENCODE_AT_ONCE, END, Encoder, encoder_of, load_pretrained
 from trainables.data.word_encoder import Flags, Span
+from trainables.generation.text_ends import turn_end
 
 TEMPLATE = (
     "{% for message in messages %}"

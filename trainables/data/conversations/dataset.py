@@ -30,7 +30,6 @@ import torch
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.client import Rows
-from trainables.common.data_sampler import to_device
 from trainables.data.bad_rows import BadRow, BadRows
 from trainables.data.conversations.chat import Chat, encode, open_chat
 from trainables.data.conversations.config import RowsConfig
@@ -54,6 +53,7 @@ from trainables.data.text.config import key_settings
 from trainables.data.text.dataset import Dataset, trained_texts, with_sets
 from trainables.data.tokenizer import END, Encoder, TokenSettings, describe, open_encoder, train_bpe
 from trainables.data.word_encoder import Flags
+from trainables.training.data_sampler import to_device
 
 SHAPES = 4
 """Lengths to which compiled batches of separate conversations are cut: each is compiled."""

@@ -15,10 +15,10 @@ from transformers.utils.chat_template_utils import (
     _plain_template_data,
 )
 
-from trainables.common.text_ends import MARK
 from trainables.data.bad_rows import first_line
 from trainables.data.conversations.rows import ROLES, Message
 from trainables.data.word_encoder import Span
+from trainables.generation.text_ends import MARK
 
 REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of one key; `transformers` hands a template all of them."""

@@ -58,7 +58,7 @@ def generate(
     if top_p < 1 and temperature == 0:
         raise UserError("--top-p: has no effect with temperature 0; add --temperature 1")
     model = _load(sweep, ModelOptions(trial, soup, trust, accept_damage, storage))
-    from trainables.training.generation import Sampling
+    from trainables.generation.generate import Sampling
 
     sampling = Sampling(temperature, top_p, seed)
     ids = [model.encode(text, chat=chat) for text in texts]

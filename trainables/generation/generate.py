@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainables.common.text_batches import Reading, TextBatch, text_batches
+from trainables.generation.text_batches import Reading, TextBatch, text_batches
 
 log = logging.getLogger(__name__)
 

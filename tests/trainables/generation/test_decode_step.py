@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import LlamaConfig, LlamaForCausalLM, MistralConfig, MistralForCausalLM
 
-from trainables.common.text_batches import Reading
+from trainables.generation.generate import decode, generate
+from trainables.generation.text_batches import Reading
 from trainables.grpo.answers import Completions, noise, sample
-from trainables.training.generation import decode, generate
 
 SHAPE = {
     "vocab_size": 40,

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainables.common.decode_step import DecodeStep, step_of
+from trainables.generation.decode_step import DecodeStep, step_of
 
 SMALLEST = {"cuda": 32, "cpu": 8}
 """Texts that go on alone, at least: fewer are no faster on a GPU, and a CPU computes a single one

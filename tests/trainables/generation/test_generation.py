@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
 
-from trainables.training.generation import Sampling, generate
+from trainables.generation.generate import Sampling, generate
 
 PROMPTS = [[3, 4, 5, 6, 7], [8], [9, 10, 11]]
 NONE: frozenset[int] = frozenset()

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.common.data_sampler import Sampler, shares
+from trainables.training.data_sampler import Sampler, shares
 
 
 @given(

@@ -1,1 +1,0 @@
-"""Parts of training loops that several trainables share."""
