@@ -187,8 +187,9 @@ def _override(document: Document, texts: Sequence[str]) -> None:
         if name not in known:
             raise UserError(f"{label}: no stage '{name}'{suggest(name, known)}")
         raw, found = known[name], read_value(value, label)
-        if raw.get("kind") == "train" and rest.partition(".")[0] not in _OF_STAGE:
-            raw["set"] = {**(raw.get("set") or {}), rest: found}
+        in_sweep = rest.startswith("sweep.")  # as the path is in the file
+        if raw.get("kind") == "train" and (in_sweep or rest.partition(".")[0] not in _OF_STAGE):
+            raw["set"] = {**(raw.get("set") or {}), rest.removeprefix("sweep."): found}
         else:
             raw[rest] = found
 

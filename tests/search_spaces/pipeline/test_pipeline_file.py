@@ -98,7 +98,7 @@ def test_a_mistake_in_an_override_names_the_stage(tmp_path: Path) -> None:
 
 
 def test_the_shipped_pipeline_is_read_and_its_frozen_copy_is_equal(tmp_path: Path) -> None:
-    first = load_pipeline(SHIPPED, ["sft.budget.trials=3", "data.stories=200"])
+    first = load_pipeline(SHIPPED, ["sft.sweep.budget.trials=3", "data.stories=200"])
     assert is_pipeline_file(SHIPPED)
     frozen = tmp_path / "pipeline.yaml"
     frozen.write_text(freeze(first))
