@@ -12,6 +12,7 @@ from importlib import import_module
 
 from search_spaces.errors import afterwards
 from trainables.registry import resolve
+from tuning.cluster.local_cluster import apply_settings
 from tuning.cluster.ray_processes import ray_messages_to
 from tuning.cluster.warm_cluster import session_cluster, take_workers
 from tuning.controller.resources.budget import check_gpu_budget
@@ -35,7 +36,12 @@ _SLOW_IMPORTS = ("torch", "pandas")
 
 @contextmanager
 def import_in_background() -> Iterator[None]:
-    """Import in a thread what Ray Train needs, while the block starts Ray's processes."""
+    """Import in a thread what Ray Train needs, while the block starts Ray's processes.
+
+    Ray is imported first: what the thread imports would delay the start of these processes.
+    """
+    apply_settings()
+    import_module("ray")
     thread = threading.Thread(target=lambda: [import_module(m) for m in _SLOW_IMPORTS])
     thread.start()
     try:
