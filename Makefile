@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/installed
+# Without setuptools' warning about folders that are named as the packages: they are the packages.
+PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip install --quiet --constraint constraints.txt
 
 # Each test process, and each of Ray's workers, would compile every module again.
 unexport PYTHONDONTWRITEBYTECODE
@@ -18,9 +20,9 @@ setup: $(STAMP)
 # that is named `tune` too.
 $(STAMP): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt pip torch
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group dev -e .
-	$(BIN)/python -m pip install --quiet --no-deps --force-reinstall -e .
+	$(PIP) pip torch
+	$(PIP) --group dev -e .
+	$(PIP) --no-deps --force-reinstall -e .
 	touch $@
 
 test: unit ray
@@ -36,7 +38,7 @@ ray: setup
 
 # Training code as its projects document it, each killed, resumed and compared: about ten minutes.
 user-code: setup
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --group user-code
+	$(PIP) --group user-code
 	$(BIN)/python -m pytest -m scripts
 
 # Every layout of 2 to 4 ranks compared with one process, and resumed on others: half an hour.
@@ -55,7 +57,7 @@ check: setup
 
 # The site, into build/site; a link without a target or a page that is in no menu is an error.
 docs: setup
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt -e ".[docs]"
+	$(PIP) -e ".[docs]"
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
 
 bench: setup
