@@ -64,6 +64,15 @@ def test_trial_without_a_value_of_the_metric_exits_with_1(tune: Tune) -> None:
     assert said.err == "no report has a value of score (valid: other)\n"
 
 
+def test_trial_has_as_many_threads_as_a_worker(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "")  # restored at the end
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    tune.write("own.py", "import os\n" + OWN.replace("1}", 'int(os.environ["OMP_NUM_THREADS"])}'))
+    file = tune.write("own.yaml", OWN_SWEEP)
+    output = tune("trial", file, "--set", "resources.cpus_per_worker=3").out
+    assert output.endswith("other 3\n")
+
+
 def test_trial_of_a_program_that_fails_says_why(tune: Tune) -> None:
     own = OWN_SWEEP.replace("trainable: own.py:Own", "command: [sh, -c, 'exit 3', '{value}']")
     tune.write("own.yaml", own)

@@ -65,6 +65,10 @@ def trial(
     if workers is not None:
         set_ = [*set_, f"resources.workers={workers}"]
     loaded = load_sweep(file, set_)
+    # as a worker of Ray, before torch is imported: more threads wait for each other on busy cores
+    os.environ.setdefault(
+        "OMP_NUM_THREADS", str(max(1, int(loaded.spec.resources.cpus_per_worker)))
+    )
     params = preflight(loaded, files=True)[0]
     for line in () if in_group else data_notes(loaded):
         echo(line, err=True)
@@ -115,8 +119,7 @@ def _start_ranks(workers: int, file: Path, set_: list[str], folder: Path) -> int
     """Train in ranks on this machine that share a folder; returns the exit code."""
     changes = [part for change in set_ for part in ("--set", change)]
     command = ["tuning", "trial", str(file), "--folder", str(folder), *changes]
-    # torchrun's own defaults, without its warning
-    defaults = {"OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"} | os.environ
+    defaults = {"PYTHONUNBUFFERED": "1"} | os.environ
     return subprocess.call(ranks_command(workers, *command), env=defaults)
 
 
