@@ -70,6 +70,8 @@ def test_rank_without_others_says_what_ray_train_requires(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def closed(self: Worker, values: dict[str, float]) -> dict[str, float]:
+        if "saves" not in values:  # before the report
+            return values
         raise RuntimeError("Connection closed by peer")
 
     monkeypatch.setattr(Worker, "sum_all", closed)
