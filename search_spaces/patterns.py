@@ -25,6 +25,8 @@ _NUMBER = r"[-+]?(?:(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|(?i:nan|inf(?:inity)?))
 _NAME_BEGINS, _NUMBER_ENDS = r"(?<![\w./@-])", r"(?!\w|\.[\w.]|[,:-]\d)"
 _WRITTEN = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?")
 """A number with its sign and exponent."""
+_COMMAS = re.compile(r"(?<![\w.,])[-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d+)?|\d+,\d+)(?!\w|[.,]\d)")
+"""A number with commas between its thousands, or with one in place of the point."""
 _NOT_FINITE = re.compile(r"(?i:(?<![\w.])[-+]?(?:nan|inf(?:inity)?)(?!\w|\.\w))")
 _slow: set[str] = set()
 """Patterns that took longer. They are not tried again: the sweep's driver waits meanwhile."""
@@ -95,13 +97,16 @@ def first_group(pattern: str, text: str) -> str | None:
 
 def cut_number(pattern: str, text: str) -> str | None:
     """The number of a text of which the first group of a checked pattern found another one, as `3`
-    of `3e-05` or `0.5` of `-0.5`.
+    of `3e-05`, `0.5` of `-0.5` or, if nothing after it is in the pattern, `1` of `1,234.5`.
     """
     if (found := _search(pattern, text)) is None:
         return None
     start, end = found.span(1)
     whole = (n for n in _WRITTEN.finditer(text) if n.start() <= start and end <= n.end())
-    return next((n[0] for n in whole if float(n[0]) != float(found[1])), None)
+    if cut := next((n[0] for n in whole if float(n[0]) != float(found[1])), None):
+        return cut
+    whole = (n for n in _COMMAS.finditer(text) if n.start() <= start and end < n.end())
+    return next((n[0] for n in whole if end == found.end()), None)
 
 
 def _search(pattern: str, text: str) -> Any:

@@ -97,8 +97,8 @@ def _registered(name: str) -> Trainable[Any]:
     if name not in TRAINABLES:
         hint = suggest(name, TRAINABLES)
         raise UserError(
-            f"unknown trainable {show(name)}{hint}; your own code is"
-            " path/to/script.py:function or package.module:function"
+            f"unknown trainable {show(name)}{hint}; your own code is path/to/script.py:function,"
+            " package.module:function, or command: [python, script.py, …] in place of trainable"
         )
     module, _, cls = TRAINABLES[name].partition(":")
     found: Trainable[Any] = getattr(import_module(module), cls)()

@@ -30,6 +30,7 @@ REFUSED = {
     "method": f"{SEARCH}class Own:\n    def go(self):\n        search()\nOwn().go()",
     "beside": "from beside import search\nsearch()",
     "module": "import runs",
+    "arguments": "import argparse\nargs = argparse.ArgumentParser().parse_args()",
     "main": "def main():\n    ...\nmain()",
 }
 ALLOWED = {

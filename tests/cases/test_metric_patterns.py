@@ -92,11 +92,21 @@ def test_every_number_and_name_is_found_as_it_is(number: float, name: str) -> No
         (r"loss=-?([\d.]+)", "loss=-0.5 acc=1", "-0.5"),
         (r"loss.*(\d+\.\d+)", "loss: 12.5", "12.5"),
         (r"loss=(\d+)", "loss=0.5", "0.5"),
+        (r"loss=([\d.]+)", "loss=1,234,567.5, acc=1", "1,234,567.5"),
+        (r"loss=([\d.]+)", "loss=0,53", "0,53"),
     ],
 )
 def test_part_of_a_number_is_refused(pattern: str, line: str, whole: str) -> None:
     with pytest.raises(UserError, match=f"a part of '{whole}'"):
         list(OutputPatterns({"loss": pattern}).feed(line))
+    with pytest.raises(UserError, match=r"found '.+' in 'loss.+' of the error output, a part"):
+        list(OutputPatterns({"loss": pattern}).feed(line, strict=False))
+
+
+@pytest.mark.parametrize("pattern", [r"^(\d+),", r"(\d+)(?:,\d+)*$"])
+def test_pattern_with_a_comma_takes_a_column(pattern: str) -> None:
+    (report,) = OutputPatterns({"loss": pattern}).feed("1,25")
+    assert report.values == {"loss": 1.0}
 
 
 @pytest.mark.parametrize("line", ["1,0.5,123", "x-0.5s", "[0.5/10]", "v1.0.5", "0.50e", "+0.5"])

@@ -57,6 +57,11 @@ WRONG = {
     "neither": (f"command: {COMMAND}\n", "", r"command: either trainable or command is required"),
     "path": (COMMAND, '[nopython, "{lr}"]', r"^s.yaml:2: command: there is no program 'nopython'"),
     "file": (COMMAND, '[./none, "{lr}"]', r"^s.yaml:2: command: there is no program ./none$"),
+    "script": (
+        COMMAND,
+        '[python, trian.py, "{lr}"]',
+        r"^s.yaml:2: command: there is no file trian",
+    ),
     "mode": (COMMAND, '[./train.sh, "{lr}"]', r"train.sh is not executable; .*\[sh, train.sh\]$"),
     "unused": (COMMAND, "[python, train.py]", r"^s.yaml:4: space.lr: reaches the program in no"),
     "workers": ("budget:", "resources: {workers: {max: 2}}\nbudget:", r"cannot change its number"),
@@ -156,6 +161,7 @@ ARGUMENTS = {
     "--lrate, '{lr}', data": "s.yaml:2: command: train.py has no option --lrate (did you mean '--l",
     "'{lr}'": "s.yaml:2: command: train.py requires the option -l",
     "-l, '{lr}'": "s.yaml:2: command: train.py requires the argument data",
+    "-l, '{lr}', data, --nesterov, '{lr}'": "s.yaml:2: command: train.py refuses it: unrecognized",
     "-l, '{lr}', --betas, '1', '2'": "s.yaml:2: command: train.py requires the argument data",
 }
 

@@ -23,6 +23,19 @@ def test_output_becomes_reports_by_patterns(tmp_path: Path) -> None:
     assert channel.curve == {n: {"loss": 0.5**n, "epoch": n} for n in (1, 2, 3, 4)}
 
 
+def test_colors_are_no_part_of_the_output(tmp_path: Path) -> None:
+    source = ReportFromSpec(stdout={"loss": r"\bloss=(\S+)"})
+    code = r"print('\x1b[1mloss\x1b[0m=\x1b[32m0.5\x1b[0m')"
+    assert run_command(tmp_path / "t", python(code), report_from=source).curve == {1: {"loss": 0.5}}
+
+
+def test_nested_metrics_are_named_as_those_of_loops(tmp_path: Path) -> None:
+    code = "from tune_report import report\nreport(step=1, eval={'loss': 0.5, 'at': {'k': 1}})"
+    retention = Retention(metric="eval/loss")
+    channel = run_command(tmp_path / "t", python(code), retention=retention)
+    assert channel.curve == {1: {"eval/loss": 0.5, "eval/at/k": 1.0}}
+
+
 def test_file_of_the_program_becomes_reports(tmp_path: Path) -> None:
     code = "print('{\"loss\": 1}\\n{\"loss\": 0.5}', file=open('log.jsonl', 'a'))"
     source = ReportFromSpec(jsonl="log.jsonl")
@@ -62,7 +75,7 @@ def test_event_files_of_tensorboard_become_reports(tmp_path: Path) -> None:
             6: {"loss", "val/loss"}
         }
         assert channel.curve[6] == pytest.approx({"loss": 1 / 6, "val/loss": 2 / 6})
-    with pytest.raises(UserError, match="no event file in runs has a scalar 'accuracy'"):
+    with pytest.raises(UserError, match=r"has a scalar 'accuracy' .valid: loss, val/loss"):
         run_command(
             tmp_path / "u",
             python(code),

@@ -208,7 +208,17 @@ WRONG: dict[str, tuple[str, type[Exception], str]] = {
         UserError,
         r"^\$TUNE_REPORTS: line 1 is not a JSON object: 'loss 1'$",
     ),
-    "number": ("from tune_report import report; report(loss='low')", TypeError, "not a number"),
+    "number": ("from tune_report import report; report(loss='low')", UserError, "not a number"),
+    "frame": (
+        "import sys; print('│ \\x1b[31mno lr\\x1b[0m │\\n╰───╯', file=sys.stderr); sys.exit(2)",
+        CommandError,
+        "exited with code 2: no lr$",
+    ),
+    "usage": (
+        "import argparse; argparse.ArgumentParser('t').parse_args(['-x'])",
+        CommandError,
+        "exited with code 2: t: error: unrecognized arguments: -x$",
+    ),
     "step": (
         "import os; open(os.environ['TUNE_REPORTS'], 'w').write('{\"step\": 1.5, \"loss\": 1}')",
         UserError,

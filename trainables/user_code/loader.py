@@ -112,8 +112,10 @@ def user_modules(name: str) -> dict[str, ModuleType]:
 @contextmanager
 def own_modules(name: str) -> Iterator[None]:
     """The user's modules that the block imports are forgotten after it: the next one gets new
-    ones.
+    ones. A module is found from another working directory, too.
     """
+    if not _is_script(name.rpartition(":")[0]):
+        _on_path(Path.cwd())
     before = user_modules(name).keys()
     try:
         yield

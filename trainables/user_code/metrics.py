@@ -23,7 +23,7 @@ def flat_numbers(reported: Mapping[str, Any], metric: str) -> dict[str, float]:
         TypeError: `metric`, the sweep's, is not a number.
     """
     numbers = {}
-    for name, value in _flat(reported):
+    for name, value in flat(reported):
         try:
             numbers[redact_name(name)] = as_number(name, value)
         except TypeError:
@@ -32,10 +32,11 @@ def flat_numbers(reported: Mapping[str, Any], metric: str) -> dict[str, float]:
     return numbers
 
 
-def _flat(reported: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+def flat(reported: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The names and values of a report; those of nested mappings as `outer/inner`."""
     for name, value in reported.items():
         if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{name}/")
+            yield from flat(value, f"{prefix}{name}/")
         else:
             yield f"{prefix}{name}", value
 

@@ -13,6 +13,7 @@ from trainables.user_code import loader
 from trainables.user_code.python_source.python_file import PythonFile
 
 _GETTERS = ("get", "pop", "setdefault")
+_TESTS = ("getattr", "hasattr", "isinstance")
 
 
 def parameter_problems(name: str, spec: SweepSpec, given: Collection[str]) -> Iterator[Problem]:
@@ -21,6 +22,9 @@ def parameter_problems(name: str, spec: SweepSpec, given: Collection[str]) -> It
     if loop is None:
         return
     place, call = f"{file.path}:{loop.lineno}", f"{loop.name}()"
+    if problem := _wrong_form(file, loop, given):
+        yield ("trainable",), f"{place}: {call} {problem}"
+        return
     required, optional, reads_all = _keys_read(file, loop)
     read = required | optional
     for extra in sorted({*given} - read) if not reads_all else ():
@@ -45,6 +49,28 @@ def _keys_read(file: PythonFile, loop: ast.FunctionDef) -> tuple[set[str], set[s
     required = {read.key for read in found if read.key is not None and read.is_required}
     optional = {read.key for read in found if read.key is not None and not read.is_required}
     return required, optional, any(read.key is None for read in found)
+
+
+def _wrong_form(file: PythonFile, loop: ast.FunctionDef, given: Collection[str]) -> str:
+    """Why a function cannot take its configuration, one dict, as its argument; empty if it can."""
+    arguments = [*loop.args.posonlyargs, *loop.args.args]
+    if not arguments or loop.decorator_list:
+        return ""
+    config, nodes = arguments[0].arg, [node for part in loop.body for node in ast.walk(part)]
+    uses = [node for node in nodes if isinstance(node, ast.Name) and node.id == config]
+    is_other = any(isinstance(node, ast.arg) and node.arg == config for node in nodes)
+    if is_other or not all(isinstance(node.ctx, ast.Load) for node in uses):
+        return ""
+    parents = [file.parents[node] for node in uses]
+    is_dict = any(isinstance(parent, ast.Subscript | ast.Compare) for parent in parents)
+    read = [p.attr for p in parents if isinstance(p, ast.Attribute)]
+    if config in given and not is_dict and not any(hasattr(dict, name) for name in read):
+        return f"is called with one argument, a dict; read {config} as config['{config}']"
+    is_tested = any(isinstance(p, ast.Call) and ast.unparse(p.func) in _TESTS for p in parents)
+    for name in read:
+        if not (is_tested or hasattr(dict, name)):
+            return f"reads {config}.{name}, and its argument is a dict; read {config}['{name}']"
+    return ""
 
 
 @dataclass(frozen=True)

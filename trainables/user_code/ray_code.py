@@ -16,7 +16,7 @@ _WRAPPERS = ("ray.tune.with_parameters", "ray.tune.with_resources", "functools.p
 _DICT = {"metrics", None}
 """Keywords by which a call of `report` gets a dict; None is that of `**`."""
 _BASES = ("ray.tune.Trainable", "ray.tune.trainable.Trainable")
-_NO_DATASETS = (
+NO_DATASETS = (
     "get_dataset_shard() finds no data set; name, as the trainable, a function that builds the "
     "trainer with datasets={…} and calls its fit()"
 )
@@ -28,12 +28,13 @@ def train_loop_problems(name: str) -> list[str]:
     if loop is None:
         return []
     found = [*_refused_calls("Ray Train loop", file, loop)]
-    if num_required(loop.args) > 1:
-        problem = "takes more than one argument; Ray Train calls it with the configuration"
+    takes_one = loop.args.args or loop.args.posonlyargs or loop.args.vararg or not loop.args.kwarg
+    if num_required(loop.args) > 1 or not (takes_one or loop.decorator_list):
+        problem = "is called with one argument, the configuration, a dict"
         found.append((loop.lineno, f"{loop.name}() {problem}"))
     if not _calls_fit(file, loop):
         shards = [c for c in file.calls(loop) if file.name(c.func).endswith("get_dataset_shard")]
-        found += [(call.lineno, _NO_DATASETS) for call in shards]
+        found += [(call.lineno, NO_DATASETS) for call in shards]
     return [f"{file.path}:{line}: {problem}" for line, problem in sorted(found)]
 
 

@@ -74,7 +74,7 @@ class Mine: ...
 @pytest.mark.parametrize(
     ("name", "problems"),
     [
-        ("two", ["6: two() takes more than one argument; Ray Train calls it with the"]),
+        ("two", ["6: two() is called with one argument, the configuration, a dict"]),
         (
             "tuned",
             [f"{n}: ray.tune.report has no effect in a Ray Train loop; call" for n in (10, 11)],

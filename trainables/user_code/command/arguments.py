@@ -97,6 +97,8 @@ class ScriptParser(argparse.ArgumentParser):
         names = (word.partition("=")[0] for word in unknown)
         if name := next(filter(OPTION.fullmatch, names), None):
             raise _ParserError(f"has no option {name}{suggest(name, self.options)}")
+        if unknown:
+            raise _ParserError(f"refuses it: unrecognized arguments: {' '.join(unknown)}")
         return given, []
 
     def error(self, message: str) -> NoReturn:

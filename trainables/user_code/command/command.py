@@ -52,7 +52,7 @@ class Command(UserCode):
 
     def config_problems(self, config: Mapping[str, Any], *, files: bool) -> list[Problem]:
         """A program that is not there, and parameters that do not reach it; see the base class."""
-        problem = _program_problem(self.command[0]) if files else None
+        problem = _program_problem(self.command) if files else None
         found: list[Problem] = [((), problem)] if problem else []
         named = set(template_names(self.command))
         if self._reads_environment():
@@ -132,9 +132,12 @@ class Command(UserCode):
         return False
 
 
-def _program_problem(program: str) -> str | None:
+def _program_problem(command: Sequence[str]) -> str | None:
     """Why a program cannot be executed on this machine; None if it can be."""
+    program, script = command[0], next(iter(command[1:]), "")
     path = Path(program)
+    if program in PYTHON and script.endswith(".py") and not os.path.isfile(script):
+        return f"there is no file {script}"
     if program in PYTHON or shutil.which(program, path=search_path()):
         return None
     if "/" not in program:

@@ -42,6 +42,11 @@ class EventFiles:
         self._values: dict[str, float] = {}
         self._waiting: list[_Scalar] = []
 
+    @property
+    def tags(self) -> set[str]:
+        """The names of the scalars that have been read."""
+        return {*self._values}
+
     def new(self, *, ended: bool = False) -> Iterator[ProgramReport]:
         """Yield a report for each new value of the metric.
 

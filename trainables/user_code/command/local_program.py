@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, suggest
 from search_spaces.nested import show
 from trainables.job import Answer
 from trainables.runtime.preemption import preemption_requested
@@ -190,7 +190,10 @@ class LocalProgram(NoProgram):
             return f": nothing matched report_from.stdout.{missing[0]}"
         if folder := self._job.report_from.tensorboard:
             metric = self._job.retention.metric
-            return f": no event file in {folder} has a scalar '{metric}' (report_from.tensorboard)"
+            tags = {
+                tag for file in self._files if isinstance(file, EventFiles) for tag in file.tags
+            }
+            return f": no event file in {folder} has a scalar '{metric}'{suggest(metric, tags)}"
         return ": it wrote nothing to the file $TUNE_REPORTS, and report_from names no other source"
 
     def close(self) -> None:

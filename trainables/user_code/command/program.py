@@ -21,7 +21,12 @@ from trainables.user_code.frames import missing_file_hint
 _GUARD = str(Path(__file__).with_name("process_guard.py"))
 _CHUNK, _LONGEST_LINE, _KEPT = 2**16, 2**14, 40
 _END = re.compile(rb"([\r\n])")
-_RAISED = re.compile(r"^(?:\[rank\d+\]: *)?((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt): .+)")
+_COLORS = re.compile(rb"\x1b\[[\d;]*m")
+_FRAME = re.compile(r"^[\s\u2500-\u257f]+|[\s\u2500-\u257f]+$")
+_RAISED = re.compile(
+    r"^(?:\[rank\d+\]: *)?"
+    r"((?:\w+\.)*\w*(?:Error|Exception|Exit|Interrupt): .+|(?:[\w./-]+: )?error: .+)"
+)
 _CLOSE_S = 15.0
 
 
@@ -70,8 +75,8 @@ class Program:
         """Wait for output; pass it on to this process's own, and yield its lines.
 
         Yields:
-            1 or 2 (stdout or stderr), and a line; an empty line too, as a sign of life, and in
-            place of one that a progress bar draws again and again on stderr.
+            1 or 2 (stdout or stderr), and a line without colors; an empty line too, as a sign of
+            life, and in place of one that a progress bar draws again and again on stderr.
         """
         if self.exit_code is not None:
             return
@@ -117,9 +122,9 @@ class Program:
         how = f"exited with code {code}"
         if code < 0:
             how = f"was killed by {_signal_name(-code)}"
-        said = self._last[2] or self._last[1]
+        said = list(filter(None, (_FRAME.sub("", text) for text in self._last[2] or self._last[1])))
         raised = [m[1] for line in said if (m := _RAISED.match(line))]
-        words = raised[-1] if raised else " | ".join(list(said)[-3:])
+        words = raised[-1] if raised else " | ".join(said[-3:])
         hint = missing_file_hint(words, self._cwd)
         return f"the program {how}{': ' if words else ''}{words}{hint}"
 
@@ -136,7 +141,7 @@ class Program:
         self._rest[fd] = rest
         yield fd, ""
         for text, end in zip(complete[::2], complete[1::2], strict=True):
-            line = text[:_LONGEST_LINE].decode(errors="replace").rstrip()
+            line = _COLORS.sub(b"", text[:_LONGEST_LINE]).decode(errors="replace").rstrip()
             if line:
                 self._last[fd].append(line)
                 yield fd, "" if fd == 2 and self._before[fd] == b"\r" else line

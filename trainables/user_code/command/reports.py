@@ -14,7 +14,7 @@ from search_spaces.errors import UserError, suggest
 from search_spaces.nested import show
 from search_spaces.patterns import cut_number, first_group
 from trainables.job import TrialJob, as_number
-from trainables.user_code.metrics import StepCounter
+from trainables.user_code.metrics import StepCounter, flat
 
 STEP, CHECKPOINT = "step", "checkpoint"
 _MAX_DIGITS = 4000
@@ -56,10 +56,10 @@ class ReportJoiner:
         """The step, and the metrics of a report; no metrics if there is none yet.
 
         Raises:
-            TypeError: an objective, or the scheduler's clock, is not a number.
-            UserError: the step is not a whole number.
+            UserError: the step is not a whole number; an objective, or the scheduler's clock, is
+                not a number.
         """
-        values = {k: v for k, v in said.items() if k != CHECKPOINT}
+        values = {k: v for k, v in flat(said) if k != CHECKPOINT}
         joined = {**self._of_this_time(values), **values}
         metrics = self._numbers(joined)
         if metrics and self._objectives <= metrics.keys():
@@ -93,9 +93,9 @@ class ReportJoiner:
         for name, value in values.items():
             try:
                 found[name] = as_number(name, value)
-            except TypeError:
+            except TypeError as e:
                 if name in self._objectives or name == self._time_attr != STEP:
-                    raise
+                    raise UserError(str(e)) from None
         return {name: number for name, number in found.items() if name != STEP}
 
 
@@ -192,19 +192,17 @@ class OutputPatterns:
         for name, pattern in self._patterns.items():
             if (text := first_group(pattern, line)) is None:
                 continue
+            where = f"in {show(line)}" + ("" if strict else " of the error output")
+            said = f"report_from.stdout.{name}: found {show(text)} {where}"
             try:
                 self._found[name] = float(text)
             except ValueError:
                 if strict:
-                    raise UserError(
-                        f"report_from.stdout.{name}: found {show(text)}, which is not a number"
-                    ) from None
+                    raise UserError(f"{said}, which is not a number") from None
                 continue
             if whole := cut_number(pattern, line):
-                raise UserError(
-                    f"report_from.stdout.{name}: found {show(text)}, a part of {show(whole)}; let "
-                    r"the group take the whole number, like (\S+)"
-                )
+                advice = r"let the group take the whole number, like (\S+)"
+                raise UserError(f"{said}, a part of {show(whole)}; {advice}")
         if self._patterns and not self.missing:
             found, self._found = self._found, {}
             yield ProgramReport(dict(found))

@@ -114,7 +114,7 @@ def _is_search(call: ast.Call, file: PythonFile) -> bool:
     method, keywords = call.func.attr, {k.arg for k in call.keywords}
     if method == "optimize":
         return "n_trials" in keywords or any("optuna" in name for name in file.imported)
-    if method == "fit" and not call.args and not keywords:
+    if method in ("fit", "parse_args") and not call.args and not keywords:
         return True
     makers = _METHODS.get(method)
     return makers is not None and bool(makers.fullmatch(_maker(call.func.value, file)))

@@ -32,15 +32,13 @@ from trainables.runtime.preemption import preemption_requested
 from trainables.user_code import loader
 from trainables.user_code.metrics import StepCounter, flat_numbers, warn_not_restored
 from trainables.user_code.private_folders import attempt_lock, private_folders
+from trainables.user_code.ray_code import NO_DATASETS
 from trainables.user_code.ray_train.checkpoints import adopt_kept
 from trainables.user_code.ray_train.last_report import LastReport
 from trainables.user_code.user_trainer import call_of, refuse_fit
 from trainables.worker import Worker
 
-_NO_DATASETS = (
-    "get_dataset_shard() finds no data set; name, as the trainable, a function that builds the "
-    "trainer with datasets={…} and calls its fit()"
-)
+_UNEVEN = "another rank ended or failed before this report; all call ray.train.report equally often"
 
 
 class LoopEnded(SystemExit):
@@ -130,8 +128,7 @@ class LoopSession(TrainFnUtils):
             self._error = e
             raise
         if self._own is not None:  # what its trainer's fit() returns
-            numbers = flat_numbers(metrics, "")
-            self._own.report(numbers, checkpoint)
+            self._own.report(flat_numbers(metrics, ""), checkpoint)
         if checkpoint is not None and delete_local_checkpoint_after_upload:
             files: Any = checkpoint.filesystem
             files.delete_dir(checkpoint.path)
@@ -145,8 +142,7 @@ class LoopSession(TrainFnUtils):
             raise UserError("the loop destroyed its process group and reported then; report before")
         worker.heartbeat()
         with worker.times.of("report"):
-            said = {"asked": float(self._asked), "saves": float(checkpoint is not None)}
-            every = worker.sum_all(said)
+            every = self._sum_all(asked=float(self._asked), saves=float(checkpoint is not None))
             goes_on, saves = every["asked"] > 0, every["saves"] > 0
             own = self._number(metrics, goes_on) if worker.rank == 0 else None
             step, numbers, self._ended = worker.from_rank_zero(own)  # type: ignore[misc]
@@ -176,6 +172,12 @@ class LoopSession(TrainFnUtils):
         elif saves:
             worker.saver.begin(step, save, worker.barrier)
         self._saved = step if saves else self._saved
+
+    def _sum_all(self, **said: float) -> dict[str, float]:
+        try:
+            return self._worker.sum_all(said)
+        except RuntimeError as e:  # the text of `e` tells that this rank is not the cause
+            raise RuntimeError(f"{_UNEVEN} ({e})") from e
 
     def _number(
         self, metrics: Mapping[str, Any], goes_on: bool
@@ -225,7 +227,7 @@ class LoopSession(TrainFnUtils):
     def get_dataset_shard(self, dataset_info: Any) -> Any:
         """See `ray.train.get_dataset_shard`."""
         if self._own is None:
-            raise UserError(_NO_DATASETS)
+            raise UserError(NO_DATASETS)
         return self._own.get_dataset_shard(dataset_info)
 
     def get_context(self) -> LoopContext:
