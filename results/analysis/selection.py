@@ -20,6 +20,7 @@ from results.analysis.leaderboard import (
     summarize,
 )
 from results.analysis.pareto import cost, mean, rank_front
+from results.analysis.replicates import base_trial_id
 from results.paths import SweepPaths
 from results.records.trial import (
     Report,
@@ -99,7 +100,8 @@ def rank_candidates(
 ) -> list[TrialSummary]:
     """The trials that can win, best first; the `value` of each is the value that was compared.
 
-    With several objectives, only the trials on the Pareto front, in the order of the rule.
+    With several objectives, only the trials on the Pareto front, in the order of the rule. A
+    configuration of which a seed failed or has no value is compared only if there is no other.
 
     Raises:
         UserError: no eligible trial has a finite value of each objective.
@@ -110,7 +112,7 @@ def rank_candidates(
             "select.at: several objectives cannot be compared at their best values, which are at "
             "different steps; use last or smoothed"
         )
-    found: list[TrialSummary] = []
+    found, broken = list[TrialSummary](), set[str]()
     trials = list(read_trials_with_reports(paths)) if trials is None else trials
     metric, mode = spec.metric, spec.mode  # each computed at every use
     for record, reports in trials:
@@ -122,6 +124,9 @@ def rank_candidates(
                 value = point.get(metric, line.value)
                 line = replace(line, value=value, values={**line.values, **point})
             found.append(line)
+        elif record.state.finished:
+            broken.add(base_trial_id(record.id))
+    found = [line for line in found if base_trial_id(line.record.id) not in broken] or found
     if not found:
         names = " and ".join(f"'{name}'" for name in objectives)
         if any(record.violated_constraints for record, _ in trials):
