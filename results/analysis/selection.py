@@ -112,7 +112,7 @@ def rank_candidates(
             "select.at: several objectives cannot be compared at their best values, which are at "
             "different steps; use last or smoothed"
         )
-    found, broken = list[TrialSummary](), set[str]()
+    found: list[TrialSummary] = []
     trials = list(read_trials_with_reports(paths)) if trials is None else trials
     metric, mode = spec.metric, spec.mode  # each computed at every use
     for record, reports in trials:
@@ -124,9 +124,7 @@ def rank_candidates(
                 value = point.get(metric, line.value)
                 line = replace(line, value=value, values={**line.values, **point})
             found.append(line)
-        elif record.state.finished:
-            broken.add(base_trial_id(record.id))
-    found = [line for line in found if base_trial_id(line.record.id) not in broken] or found
+    found = _of_whole_configurations(found, [record for record, _ in trials])
     if not found:
         names = " and ".join(f"'{name}'" for name in objectives)
         if any(record.violated_constraints for record, _ in trials):
@@ -141,6 +139,16 @@ def rank_candidates(
     points = [{n: mean([e.values[n] for e in group]) for n in objectives} for group in groups]
     ordered = rank_front(points, objectives, select.rule, select.weights)
     return [line for i in ordered for line in groups[i]]
+
+
+def _of_whole_configurations(
+    found: list[TrialSummary], records: Sequence[TrialRecord]
+) -> list[TrialSummary]:
+    """Those of which every seed that has ended can win; all if there are none."""
+    able = {line.record.id for line in found}
+    ended = (record for record in records if record.state.finished)
+    broken = {base_trial_id(record.id) for record in ended if record.id not in able}
+    return [line for line in found if base_trial_id(line.record.id) not in broken] or found
 
 
 def winner_by_rule(

@@ -70,7 +70,7 @@ def _f1(scores: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> t
 
 
 def _auc(scores: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Of each label against the rest, the mean over those of some and not all examples; NaN without."""
+    """Of each label against the rest, the mean over those of some, not all examples, or NaN."""
     probabilities, found = scores.softmax(dim=1), []
     for label in range(scores.shape[1] == 2, scores.shape[1]):  # of two, both have the same
         is_label = (targets == label).double()

@@ -176,5 +176,5 @@ def test_check_models_refuses_outputs_of_other_classes(sweep: SweepPaths) -> Non
     for model, name in zip(models, ("cat", "dog"), strict=True):
         config = json.dumps({"id2label": {"0": name}})
         (model.folder / "config.json").write_text(config)
-    with pytest.raises(UserError, match="config.json has id2label: .*cat.* in one and .*dog"):
+    with pytest.raises(UserError, match=r"config.json has id2label: .*cat.* in one and .*dog"):
         check_models(models, force=True)
