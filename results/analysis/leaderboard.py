@@ -84,7 +84,8 @@ def rank_trials(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
     value; ties by id.
 
     Configurations with several seeds are compared by their mean. Their trials stay together, best
-    seed first. A configuration counts as failed, or as violating a constraint, if one seed does.
+    seed first. A configuration counts as failed, or as violating a constraint, if one seed does; a
+    seed that ended without a value has failed.
     """
 
     def seed_rank(line: TrialSummary) -> tuple[bool, bool, float, str]:
@@ -127,6 +128,9 @@ def _rank(
     """Sort key of a configuration, from one of its trials."""
     value = line.value if line.mean is None else line.mean
     rank = 0.0 if value is None else cost(value, mode)
-    failed = any(e.record.state is TrialState.FAILED for e in group)
+    failed = any(
+        e.record.state is TrialState.FAILED or (e.value is None and e.record.state.finished)
+        for e in group
+    )
     violated_constraints = any(e.record.violated_constraints for e in group)
     return line.value is None, failed, violated_constraints, rank, line.record.id

@@ -20,6 +20,7 @@ from results.analysis.leaderboard import (
     summarize,
 )
 from results.analysis.pareto import cost, mean, rank_front
+from results.analysis.replicates import base_trial_id
 from results.paths import SweepPaths
 from results.records.trial import (
     Report,
@@ -99,7 +100,8 @@ def rank_candidates(
 ) -> list[TrialSummary]:
     """The trials that can win, best first; the `value` of each is the value that was compared.
 
-    With several objectives, only the trials on the Pareto front, in the order of the rule.
+    With several objectives, only the trials on the Pareto front, in the order of the rule. A
+    configuration of which a seed failed or has no value is compared only if there is no other.
 
     Raises:
         UserError: no eligible trial has a finite value of each objective.
@@ -122,6 +124,7 @@ def rank_candidates(
                 value = point.get(metric, line.value)
                 line = replace(line, value=value, values={**line.values, **point})
             found.append(line)
+    found = _of_whole_configurations(found, [record for record, _ in trials])
     if not found:
         names = " and ".join(f"'{name}'" for name in objectives)
         if any(record.violated_constraints for record, _ in trials):
@@ -136,6 +139,16 @@ def rank_candidates(
     points = [{n: mean([e.values[n] for e in group]) for n in objectives} for group in groups]
     ordered = rank_front(points, objectives, select.rule, select.weights)
     return [line for i in ordered for line in groups[i]]
+
+
+def _of_whole_configurations(
+    found: list[TrialSummary], records: Sequence[TrialRecord]
+) -> list[TrialSummary]:
+    """Those of which every seed that has ended can win; all if there are none."""
+    able = {line.record.id for line in found}
+    ended = (record for record in records if record.state.finished)
+    broken = {base_trial_id(record.id) for record in ended if record.id not in able}
+    return [line for line in found if base_trial_id(line.record.id) not in broken] or found
 
 
 def winner_by_rule(

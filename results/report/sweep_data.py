@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from results.analysis import confirmation
@@ -12,7 +13,13 @@ from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
 from results.analysis.pareto import MAX_COMPARED
 from results.analysis.phases import phase_means
 from results.analysis.replicates import Curve
-from results.analysis.selection import Selection, Trial, select_winner, selection_objectives
+from results.analysis.selection import (
+    Selection,
+    Trial,
+    rank_candidates,
+    select_winner,
+    selection_objectives,
+)
 from results.paths import SweepPaths
 from results.records import environment
 from results.records.environment import Environment
@@ -52,8 +59,7 @@ class SweepData:
         spec: the resolved sweep file.
         summaries: the leaderboard.
         curves: trial id → its finite values of the sweep's metric.
-        points: trial id → its last value of each objective of the selection, for trials that have
-            all of them; empty with a single objective.
+        front: ids of the trials on the Pareto front; empty with a single objective.
         selection: the winner and the reason; None while no trial has a value.
         confirmation: the best trials measured again, if that was done.
         importances: computed by the caller; may be empty.
@@ -72,7 +78,7 @@ class SweepData:
     spec: SweepSpec
     summaries: list[TrialSummary]
     curves: dict[str, Curve]
-    points: dict[str, dict[str, float]] = field(default_factory=dict)
+    front: frozenset[str] = frozenset()
     selection: Selection | None = None
     confirmation: Confirmation | None = None
     importances: list[Importance] = field(default_factory=list)
@@ -135,19 +141,14 @@ def assemble(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> Swe
     """The sweep from trials that have been read, without `phases`."""
     objectives = selection_objectives(spec, spec.select)
     several = len(objectives) > 1
-    points = {
-        record.id: {name: reports[-1].metrics[name] for name in objectives}
-        for record, reports in trials
-        if several and reports and objectives.keys() <= reports[-1].metrics.keys()
-    }
-    try:
+    front, selection = list[TrialSummary](), None
+    with suppress(UserError):  # no trial has a value yet
         selection = select_winner(paths, spec, trials)
-    except UserError:  # no trial has a value yet
-        selection = None
+        front = rank_candidates(paths, spec, spec.select, trials) if several else []
     return replace(
         _for_objective(spec, trials, spec.metric, spec.mode),
         spec=spec,
-        points=points,
+        front=frozenset(line.record.id for line in front),
         selection=selection,
         confirmation=confirmation.read(paths),
         trials=trials,

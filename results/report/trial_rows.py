@@ -11,8 +11,6 @@ from typing import Any
 
 from results.analysis.cost import total_cost
 from results.analysis.leaderboard import TrialSummary
-from results.analysis.pareto import non_dominated
-from results.analysis.selection import selection_objectives
 from results.paths import SweepPaths
 from results.records.notes import Note
 from results.records.trial import Attempt, InheritedWeights, Report, TrialRecord
@@ -48,15 +46,14 @@ def trial_rows(data: SweepData) -> list[dict[str, Any]]:
     metric at `steps`.
     """
     reports, points = {r.id: found for r, found in data.trials}, points_per_curve(data)
-    front = _front(data)
     return [
-        _row(data, place, line, thinned(reports.get(line.record.id, []), points), front)
+        _row(data, place, line, thinned(reports.get(line.record.id, []), points))
         for place, line in enumerate(data.summaries)
     ]
 
 
 def _row(
-    data: SweepData, place: int, line: TrialSummary, reports: Sequence[Report], front: set[str]
+    data: SweepData, place: int, line: TrialSummary, reports: Sequence[Report]
 ) -> dict[str, Any]:
     record, note = line.record, data.notes.get(line.record.id, Note())
     prices = data.spec.prices
@@ -70,7 +67,7 @@ def _row(
         "state": record.state.value,
         "reason": record.reason,
         "eligible": record.eligible,
-        "front": record.id in front,
+        "front": record.id in data.front,
         "step": line.step,
         "seconds": round(record.seconds, 1),
         "cost": round(total_cost([record], prices).cost, 4) if prices else None,
@@ -84,15 +81,6 @@ def _row(
         "note": note.text,
         "tags": list(note.tags),
     }
-
-
-def _front(data: SweepData) -> set[str]:
-    """The trials on the Pareto front; none with a single objective."""
-    if not data.points:
-        return set()
-    modes = selection_objectives(data.spec, data.spec.select)
-    trials = list(data.points)
-    return {trials[i] for i in non_dominated(list(data.points.values()), modes)}
 
 
 def mean_text(line: TrialSummary) -> str:

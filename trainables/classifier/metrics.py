@@ -70,7 +70,7 @@ def _f1(scores: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> t
 
 
 def _auc(scores: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """Of each label against the rest, the mean over those of some and not all examples."""
+    """Of each label against the rest, the mean over those of some, not all examples, or NaN."""
     probabilities, found = scores.softmax(dim=1), []
     for label in range(scores.shape[1] == 2, scores.shape[1]):  # of two, both have the same
         is_label = (targets == label).double()
@@ -78,7 +78,7 @@ def _auc(scores: torch.Tensor, targets: torch.Tensor, weights: torch.Tensor) -> 
             own, rest = (weights * is_label).sum(), (weights * (1 - is_label)).sum()
             below = (weights * is_label * _ranks(probabilities[:, label], weights)).sum()
             found.append((below - own**2 / 2) / (own * rest))
-    return torch.stack(found).mean()
+    return torch.stack(found or [weights.sum() * torch.nan]).mean()
 
 
 def _ranks(values: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:

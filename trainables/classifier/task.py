@@ -242,7 +242,7 @@ class ClassifierTask(LanguageTask):
         """
         model: Any = load_merged(self.config, self.dataset, weights).eval()
         rows = np.resize(np.arange(self._count(Split.SELECTION)), 4)
-        ids, _, _ = self._texts(Split.SELECTION, rows, torch.device("cpu"))
+        ids, _, types = self._texts(Split.SELECTION, rows, torch.device("cpu"))
         examples = (ids[:2], ids[:1, : max(2, ids.shape[1] // 2)], ids[1:4, :2])
         names = {0: "batch", 1: "sequence"}
         return Exportable(
@@ -252,6 +252,7 @@ class ClassifierTask(LanguageTask):
             examples,
             names,
             classes=bool(self._labels),
+            more_inputs="" if types is None else "token_type_ids",
             predict=lambda file: self._predictions(model, file),
         )
 

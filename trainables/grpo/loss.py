@@ -31,10 +31,11 @@ def advantages(rewards: torch.Tensor, scale: Literal["group", "none"]) -> torch.
         rewards: float32 of the same shape.
         scale: whether they are divided by the standard deviation of the group.
     """
-    centred = rewards - rewards.mean(dim=1, keepdim=True)
-    if scale == "none":
-        return centred
-    return centred / (rewards.std(dim=1, keepdim=True) + LEAST_SPREAD)
+    exact = rewards.double()  # equal rewards have exactly no spread
+    centred = exact - exact.mean(dim=1, keepdim=True)
+    if scale == "group":
+        centred = centred / (exact.std(dim=1, keepdim=True) + LEAST_SPREAD)
+    return centred.float()
 
 
 def token_weights(

@@ -82,7 +82,7 @@ class GRPOTask(LanguageTask):
         each = self._answers.rewards(questions, found, size)
         weighted = [torch.tensor(each[n]) * r.weight for n, r in config.rewards.items()]
         total = torch.stack(weighted).sum(dim=0).float().reshape(-1, size)
-        spreads = total.std(dim=1)
+        spreads = total.double().std(dim=1)  # exact where all are equal
         values = {
             "reward": total.mean(),
             "reward_std": spreads.mean(),

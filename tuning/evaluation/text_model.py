@@ -39,8 +39,10 @@ class TextModel:
         """Token ids of a text, or of a question in the form of the tokenizer's chat template.
 
         Raises:
-            UserError: there is no such template, or the text is empty or too long.
+            UserError: there is no such template, or the text is empty, too long, or not Unicode.
         """
+        if any("\ud800" <= character <= "\udfff" for character in prompt):
+            raise UserError(f"--prompt: is not text in UTF-8, got {prompt[:60]!a}")
         if chat and not self.tokenizer.chat_template:
             raise UserError(f"--chat: the tokenizer of {self.name} has no chat template; leave out")
         asked = [{"role": "user", "content": prompt}]
@@ -83,10 +85,12 @@ class TextModel:
 
         for start in range(0, len(prompts), AT_ONCE):
             part = prompts[start : start + AT_ONCE]
-            room = min(most, self.positions - max(map(len, part)))
             add = _Stream(self, on_text).add if on_text is not None else None
-            for tokens in generate(self.model, part, self.ends, room, sampling, add):
-                yield self.decode(tokens)
+            fit = max(map(len, part)) + most <= self.positions  # else a long one would cut others
+            for group in [part] if fit else [[prompt] for prompt in part]:
+                room = min(most, self.positions - max(map(len, group)))
+                for tokens in generate(self.model, group, self.ends, room, sampling, add):
+                    yield self.decode(tokens)
 
     def decode(self, tokens: list[int]) -> str:
         """The text of tokens."""

@@ -23,6 +23,8 @@ from search_spaces.errors import UserError
 
 _ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
 """Keys of an adapter's configuration that say which update its factors stand for."""
+_SAME = {ADAPTER_CONFIG: _ADAPTER_KEYS, "config.json": ("id2label",)}
+"""File of a model → its keys that are of the meaning of the tensors."""
 
 
 def check_models(candidates: Sequence[Candidate], force: bool = False) -> None:
@@ -44,7 +46,7 @@ def check_models(candidates: Sequence[Candidate], force: bool = False) -> None:
     layout = read_layout(first.weights)
     for other in candidates[1:]:
         reason = layout_mismatch(layout, read_layout(other.weights))
-        reason = reason or _adapter_mismatch(first, other)
+        reason = reason or _other_meaning(first, other)
         same_start = first.init is None or other.init in (first.init, None)
         if reason is None and not same_start and not force:
             reason = (
@@ -81,14 +83,16 @@ def check_base(candidates: Sequence[Candidate], digest: str | None, force: bool)
     )
 
 
-def _adapter_mismatch(first: Candidate, other: Candidate) -> str | None:
-    """Why two adapters of the same shapes are not the same kind of update."""
-    files = (c.weights.parent / ADAPTER_CONFIG for c in (first, other))
-    mine, theirs = (json.loads(f.read_bytes()) if f.is_file() else {} for f in files)
-    for key in _ADAPTER_KEYS:
-        if mine.get(key) != theirs.get(key):
-            both = f"{mine.get(key)} in one and {theirs.get(key)} in the other"
-            return f"{ADAPTER_CONFIG} has {key}: {both}"
+def _other_meaning(first: Candidate, other: Candidate) -> str | None:
+    """Why tensors of the same shapes are another kind of update, or outputs of other classes."""
+    for name, keys in _SAME.items():
+        files = (c.weights.parent / name for c in (first, other))
+        read = (json.loads(f.read_bytes()) if f.is_file() else {} for f in files)
+        mine, theirs = (found if isinstance(found, dict) else {} for found in read)
+        for key in keys:
+            if mine.get(key) != theirs.get(key):
+                both = f"{mine.get(key)} in one and {theirs.get(key)} in the other"
+                return f"{name} has {key}: {both}"
     return None
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from results.export.exportable import Exportable, ModelSource
 from results.export.format import Format, Runtime
 from results.export.quiet import quiet_exporters
+from search_spaces.errors import UserError
 
 
 class Onnx(Format):
@@ -106,6 +107,11 @@ class TorchExport(Format):
 def _dynamic_shapes(source: Exportable) -> dict[int, Any]:
     import torch
 
+    if source.more_inputs:
+        raise UserError(
+            f"onnx, pt2 and mlflow have one input, and the model reads {source.more_inputs}, too;"
+            " export it to hf"
+        )
     # AUTO and not a named Dim: an exporter may find that a size is bounded or tied to another,
     # and refuses a named Dim for that.
     return dict.fromkeys(source.dynamic, torch.export.Dim.AUTO)

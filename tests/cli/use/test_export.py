@@ -198,6 +198,7 @@ def test_generate_continues_a_text(tune: Tune, own: Path) -> None:
         (("--prompt", "a", "--top-p", "0.5"), "--top-p: has no effect with temperature 0"),
         (("--prompt", ""), "--prompt: is empty"),
         (("--prompt", "a" * 99), "positions"),
+        (("--prompt", "a\udcff"), "--prompt: is not text in UTF-8"),
         (("--prompt", "a", "--chat"), "has no chat template"),
     ],
 )
@@ -205,6 +206,23 @@ def test_generate_refuses_in_one_line(tune: Tune, options: tuple[str, ...], prob
     refused = tune.refused("generate", "causal_lm", *options)
     assert problem in refused
     assert refused.count("\n") == 1
+
+
+def test_prompts_of_a_file_do_not_change_each_other(tune: Tune) -> None:
+    short, long = "a\u2028b", "abcdefghij"
+    tune.write("alone.txt", short)
+    tune.write("both.txt", f"{short}\n{long}")
+    options = ("--max-new-tokens", "9")
+    alone = tune("generate", "causal_lm", "--prompts", "alone.txt", *options).out
+    assert json.loads(alone)["prompt"] == short
+    both = tune("generate", "causal_lm", "--prompts", "both.txt", *options).out
+    assert both.split("\n")[0] == alone.rstrip("\n")
+
+
+def test_predict_refuses_tokens_that_are_no_whole_numbers(tune: Tune) -> None:
+    tune.write("tokens.json", "[[1, 2.5]]")
+    refused = tune.refused("predict", "causal_lm", "--input", "tokens.json")
+    assert refused == "--input tokens.json: must be whole numbers, and some are not\n"
 
 
 def test_predict_refuses_rows_of_another_shape(tune: Tune) -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 
 from results.analysis.confirmation import Confirmation, read, write
-from results.analysis.leaderboard import one_per_configuration
+from results.analysis.leaderboard import one_per_configuration, read_leaderboard
 from results.analysis.selection import rank_candidates, select_winner, smoothed, winner_by_rule
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialState
@@ -47,6 +47,20 @@ def test_selection_needs_a_finite_value(sweep: SweepPaths) -> None:
     add_trial(sweep, 1, {1: math.inf})
     with pytest.raises(UserError, match="none of 2 trials has a finite 'loss'"):
         select_winner(sweep, SPEC)
+
+
+@pytest.mark.parametrize("state", [TrialState.FAILED, TrialState.COMPLETED])
+def test_configuration_is_not_judged_by_the_seeds_that_are_left(
+    sweep: SweepPaths, state: TrialState
+) -> None:
+    add_trial(sweep, 0, {1: 0.1})
+    add_trial(sweep, 0, {1: math.nan}, state, replicate=1)
+    assert order(sweep) == ["t0000"]  # there is no other
+    for replicate in range(2):
+        add_trial(sweep, 1, {1: 0.2}, replicate=replicate)
+    assert order(sweep) == ["t0001", "t0001-2"]
+    board = [line.record.id for line in read_leaderboard(sweep, "loss", "min")]
+    assert board == ["t0001", "t0001-2", "t0000", "t0000-2"]
 
 
 @given(st.floats(-1e6, 1e6), st.integers(1, 50), st.floats(0, 0.99))

@@ -1,10 +1,21 @@
 """The data of a report: comparable steps, rungs, importance of parameters, and failures."""
 
+import math
+from pathlib import Path
+
 import pytest
 
-from results.records.trial import Attempt, TrialRecord, TrialState
-from results.report.sweep_data import SweepData, common_step, failure_classes, value_at
-from tests.tuning.simulate import make_spec
+from results.records.trial import Attempt, Report, TrialRecord, TrialState
+from results.report.sweep_data import (
+    SweepData,
+    common_step,
+    failure_classes,
+    read_sweep_data,
+    value_at,
+)
+from tests.reports import append_report
+from tests.results.written import add_trial
+from tests.tuning.simulate import make_spec, new_sweep
 from tuning.search.importance import importances
 
 
@@ -20,6 +31,20 @@ def test_rung_steps_are_those_of_the_scheduler() -> None:
     asha = make_spec(scheduler={"name": "asha", "grace_period": 2, "max_t": 50})
     assert SweepData(asha, [], {}).rung_steps == (2, 6, 18)
     assert SweepData(make_spec(scheduler={"name": "none"}), [], {}).rung_steps == ()
+
+
+def test_front_is_that_of_the_selection(tmp_path: Path) -> None:
+    spec = make_spec(metric=["loss", "size"], mode=["min", "min"], scheduler={"name": "none"})
+    paths = new_sweep(spec, tmp_path)
+    reported = [{"loss": 1.0, "size": 5.0}, {"loss": 2.0, "size": 1.0}]
+    reported += [{"loss": math.nan, "size": 0.1}, {"loss": 0.01, "size": 0.01}]
+    for number, metrics in enumerate(reported):
+        state = TrialState.FAILED if number == 3 else TrialState.COMPLETED
+        trial = paths.trial(add_trial(paths, number, {}, state))
+        append_report(trial, Report(step=1, metrics=metrics, attempt=1, time=1.0))
+    later = Report(step=2, metrics={"loss": 0.5}, attempt=1, time=2.0)  # without the other
+    append_report(paths.trial("t0000"), later)
+    assert read_sweep_data(paths).front == {"t0000", "t0001"}
 
 
 def test_importances_put_the_decisive_parameter_first(data: SweepData) -> None:

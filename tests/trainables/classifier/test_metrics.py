@@ -41,6 +41,7 @@ def test_labels_that_a_split_lacks_do_not_count() -> None:
     chances, expected = scores.softmax(1).numpy(), np.array([0, 1, 1])
     of_each = [sk.roc_auc_score(expected == label, chances[:, label]) for label in (0, 1)]
     assert found["auc"] == pytest.approx(np.mean(of_each))
+    assert np.isnan(values("labels", scores, torch.tensor([1, 1, 1]))["auc"])
 
 
 def test_regression() -> None:

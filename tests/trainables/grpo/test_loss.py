@@ -45,6 +45,8 @@ def test_advantages_are_relative_to_the_group() -> None:
     scale = rewards[0].std() + 1e-4  # trl: nanstd with Bessel's correction
     torch.testing.assert_close(advantages(rewards, "group")[0], (rewards[0] - 0.5) / scale)
     assert advantages(rewards, "group")[1].tolist() == [0, 0, 0, 0]
+    equal = torch.full((1, 5), 123.456)  # float32 has no exact mean of it
+    assert advantages(equal, "group").tolist() == advantages(equal, "none").tolist() == [[0] * 5]
 
 
 def test_ratio_is_clipped_on_the_side_that_would_gain() -> None:

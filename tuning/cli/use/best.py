@@ -84,6 +84,7 @@ def best(
     )
     spec = read_spec(paths)
     select = _select(spec, at, rule)
+    spec = spec.model_copy(update={"select": select})
     if reevaluate and not confirm:
         raise UserError("--reevaluate needs --confirm K: the number of trials to evaluate")
     if confirm:

@@ -77,7 +77,7 @@ def _prompts(prompt: str | None, file: Path | None) -> list[str]:
     if file is None:
         return [prompt or ""]
     try:
-        lines = file.read_text(encoding="utf-8").splitlines()
+        lines = file.read_text(encoding="utf-8").split("\n")  # splitlines takes others
     except (OSError, UnicodeDecodeError) as e:
         raise UserError(f"--prompts {file}: cannot be read ({e})") from e
     if not (found := [line for line in lines if line.strip()]):

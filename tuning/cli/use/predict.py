@@ -69,7 +69,7 @@ def _rows(file: Path, like: torch.Tensor) -> torch.Tensor:
     """Read rows with the type and shape of the model's input.
 
     Raises:
-        UserError: the file cannot be read, or its rows have another shape.
+        UserError: the file cannot be read, or its rows have another shape, or other numbers.
     """
     import numpy as np
     import torch
@@ -90,5 +90,12 @@ def _rows(file: Path, like: torch.Tensor) -> torch.Tensor:
         actual = " x ".join(map(str, found.shape))
         raise UserError(
             f"--input {file}: must be rows of {' x '.join(map(str, expected))}, is {actual}"
+        )
+    if not like.is_floating_point() and not (np.isfinite(found) & (found % 1 == 0)).all():
+        raise UserError(f"--input {file}: must be whole numbers, and some are not")
+    if like.ndim == 4 and like.is_floating_point() and found.dtype.kind in "iu":
+        raise UserError(
+            f"--input {file}: the model takes normalized pixels, not whole numbers of 0 to 255;"
+            " see image_mean and image_std in preprocessor_config.json of its export to hf"
         )
     return torch.from_numpy(found).to(like.dtype)

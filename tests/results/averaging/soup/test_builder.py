@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 
@@ -166,3 +167,14 @@ def test_check_models_refuses_adapters_of_different_scales(sweep: SweepPaths) ->
     add(sweep, 1, at(1), 0.2, adapter_config={"r": 4, "lora_alpha": 16})
     with pytest.raises(UserError, match=r"adapter_config.json has lora_alpha: 8 in one and 16 in"):
         check_models(best(sweep), force=True)
+
+
+def test_check_models_refuses_outputs_of_other_classes(sweep: SweepPaths) -> None:
+    add(sweep, 0, at(1), 0.1)
+    add(sweep, 1, at(1), 0.2)
+    models = best(sweep)
+    for model, name in zip(models, ("cat", "dog"), strict=True):
+        config = json.dumps({"id2label": {"0": name}})
+        (model.folder / "config.json").write_text(config)
+    with pytest.raises(UserError, match=r"config.json has id2label: .*cat.* in one and .*dog"):
+        check_models(models, force=True)
