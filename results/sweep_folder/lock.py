@@ -21,7 +21,7 @@ from results.storage.atomic import write_atomic
 from results.storage.fencing import Owner, read_lock
 from results.storage.sharing import file_mode, use_modes_of
 from search_spaces.checksum import add_json_checksum
-from search_spaces.errors import UserError, afterwards
+from search_spaces.errors import DamagedRecordsError, UserError, afterwards
 from search_spaces.spec.sweep import SweepSpec
 
 HEARTBEAT_S = 5.0
@@ -222,7 +222,7 @@ def _start_time(pid: int) -> float | None:
 
 
 def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
-    """`running`, `done` or `interrupted`; `finished` is a number of trials.
+    """`running`, `done`, `interrupted` or `damaged`; `finished` is a number of trials.
 
     A sweep is done if a session recorded the end, or was killed after a limit was reached.
     """
@@ -231,7 +231,9 @@ def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
     trials, seconds = spec.budget.trials, spec.budget.time
     if current_driver(paths.lock):
         return "running"
-    if read_state(paths).ended or (trials is not None and finished >= trials):
-        return "done"
-    over = seconds is not None and total_elapsed_s(paths) >= seconds
-    return "done" if over else "interrupted"
+    try:
+        ended = read_state(paths).ended or (trials is not None and finished >= trials)
+        over = seconds is not None and total_elapsed_s(paths) >= seconds
+    except DamagedRecordsError:  # which `check_records` names
+        return "damaged"
+    return "done" if ended or over else "interrupted"
