@@ -150,6 +150,6 @@ class Storage:
         return SweepPaths(self.root / name)
 
     def sweeps(self) -> Iterator[SweepPaths]:
-        """Every sweep in the storage, by name."""
-        folders = sorted(self.root.iterdir()) if self.root.is_dir() else []
+        """Every sweep in the storage, by name; no hidden folder, which may be half a copy."""
+        folders = sorted(self.root.glob("[!.]*"))
         yield from (paths for folder in folders if (paths := SweepPaths(folder)).is_sweep)

@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import json
 import os
+import shlex
 import socket
 import time
 import uuid
@@ -130,16 +131,20 @@ def resolve_storage(storage: str | None) -> Storage:
 
 
 def sweep_argument(paths: SweepPaths) -> str:
-    """The SWEEP argument of a command: the name, or the folder if it is in another storage."""
+    """The SWEEP argument of a command: the name, or the folder if it is in another storage.
+
+    It is quoted for a shell.
+    """
     pipeline, storage = PipelinePaths(paths.storage.root.parent), resolve_storage(None)
     if pipeline.is_pipeline and pipeline.root.parent == storage.root:
         return f"{pipeline.name}/{paths.name}"
-    return paths.name if paths.storage == storage else str(paths.root)
+    return paths.name if paths.storage == storage else shlex.quote(str(paths.root))
 
 
 def pipeline_argument(paths: PipelinePaths) -> str:
-    """The argument of a command that means a pipeline: its name, or else its folder."""
-    return paths.name if paths.root.parent == resolve_storage(None).root else str(paths.root)
+    """The argument of a command that means a pipeline: its name, or else its folder, quoted."""
+    is_default = paths.root.parent == resolve_storage(None).root
+    return paths.name if is_default else shlex.quote(str(paths.root))
 
 
 def read_state(paths: SweepPaths) -> SweepState:

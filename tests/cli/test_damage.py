@@ -254,3 +254,32 @@ def test_every_look_at_a_damaged_record_names_it_and_has_one_exit_code(
         assert name in accepted.err
         shutil.rmtree(whole.root)
         (tune.cwd / "kept").rename(whole.root)
+
+
+def test_damaged_backup_is_named_and_leaves_no_half_sweep(tune: Tune) -> None:
+    tune.sweep("mine")
+    printed = tune("backup", "mine", "back ups").out
+    assert "tune restore 'back ups/mine'" in printed
+    stored = sorted((tune.cwd / "back ups" / "mine" / "files").rglob("*"))
+    stored[-1].write_bytes(b"")
+    assert "is damaged" in tune("restore", "back ups/mine", "--storage", "new", code=3).err
+    assert list((tune.cwd / "new").iterdir()) == []
+    shutil.copytree("sweeps/mine", "new/.mine.restored")  # as a killed process leaves it
+    assert "no sweeps" in tune("ls", "--storage", "new").out
+
+
+@pytest.mark.parametrize(
+    ("file", "look"),
+    [("notes.jsonl", ("report",)), ("trials/t0000/logs/attempt_0001/rank_0.log", ("logs",))],
+)
+def test_folder_in_the_place_of_a_file_is_named(
+    tune: Tune, file: str, look: tuple[str, ...]
+) -> None:
+    (tune.sweep("mine").root / file).mkdir(parents=True)
+    assert Path(file).name in tune(*look, "mine", code=None).err
+
+
+def test_command_to_paste_quotes_the_folder(tune: Tune) -> None:
+    paths, _ = tune.unfinished()
+    moved = paths.root.parent.rename(tune.cwd / "my sweeps") / "mine"
+    assert f"continue with: tune resume '{moved}'" in tune("show", moved).out
