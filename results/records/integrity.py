@@ -150,7 +150,7 @@ def _check(paths: SweepPaths, only: Collection[str] | None, keep: bool) -> _Find
         log = read_record_log(paths)
     except OSError as e:
         found.add(_LOG, f"damaged: {paths.record_log.name} cannot be read ({e.strerror})")
-    _check_state(paths, found)
+    _check_state(paths, found)  # of a sweep: records alone have none
     if only is None and log is not None:
         later = log.writes.keys() - contents.keys()
         contents |= {name: _content(root + name) for name in later}
@@ -185,6 +185,8 @@ def _content(file: str) -> bytes | None:
 
 
 def _check_state(paths: SweepPaths, found: _Findings) -> None:
+    if not os.path.lexists(paths.spec):
+        return
     try:
         state = parse_json(data := read_regular(paths.state))
         if not json_is_intact(data):

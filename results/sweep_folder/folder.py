@@ -131,10 +131,7 @@ def resolve_storage(storage: str | None) -> Storage:
 
 
 def sweep_argument(paths: SweepPaths) -> str:
-    """The SWEEP argument of a command: the name, or the folder if it is in another storage.
-
-    It is quoted for a shell.
-    """
+    """The SWEEP argument of a command: the name, or, quoted, the folder in another storage."""
     pipeline, storage = PipelinePaths(paths.storage.root.parent), resolve_storage(None)
     if pipeline.is_pipeline and pipeline.root.parent == storage.root:
         return f"{pipeline.name}/{paths.name}"
