@@ -93,7 +93,8 @@ class SweepPaths:
     @property
     def is_sweep(self) -> bool:
         """Whether the folder is a sweep folder."""
-        return os.path.lexists(self.spec) or self.spec_copy.is_file()
+        lost = self.spec_copy.is_file() or self.record_log.is_file()
+        return lost or os.path.lexists(self.spec)
 
     def replaced_files(self, number: int) -> Path:
         """Folder of the files that one change replaced. Changes count from 1."""
@@ -149,6 +150,6 @@ class Storage:
         return SweepPaths(self.root / name)
 
     def sweeps(self) -> Iterator[SweepPaths]:
-        """Every sweep in the storage, by name."""
-        folders = sorted(self.root.iterdir()) if self.root.is_dir() else []
+        """Every sweep in the storage, by name; no hidden folder, which may be half a copy."""
+        folders = sorted(self.root.glob("[!.]*"))
         yield from (paths for folder in folders if (paths := SweepPaths(folder)).is_sweep)

@@ -14,15 +14,17 @@ from dataclasses import dataclass, field, replace
 from results.paths import SweepPaths
 from results.records.record_log import logged_name, read_record_log
 from results.records.reports import Report, ReportChain
-from results.records.trial import TrialRecord, parse_trial
+from results.records.trial import TrialRecord, parse_trial, short_reason
 from results.trial_paths import TrialPaths
+from search_spaces.checksum import json_is_intact
 from search_spaces.errors import DamagedRecordsError, UserError
-from search_spaces.files import read_regular
+from search_spaces.files import parse_json, read_regular
 
 UNCHECKED = "its records are of a version that did not count them; lost ones may go unnoticed"
 _ROUNDS = 3
 _SHOWN = 10
-_LOG = "records.jsonl"
+_LOG, _STATE = "records.jsonl", "state.json"
+_STATE_MEMBERS = {"key", "started", "spent"}
 _TRIAL = re.compile(r"t\d{4,}(-\d+)?")
 
 
@@ -101,7 +103,7 @@ def check_records(paths: SweepPaths, *, keep: bool = False) -> Integrity:
     unchecked, read = found.unchecked, found.read
     for _ in range(_ROUNDS - 1):
         if found.problems:
-            found = _check(paths, found.suspects - {_LOG} or None, keep)
+            found = _check(paths, found.suspects - {_LOG, _STATE} or None, keep)
             read |= found.read
     unreadable = frozenset(found.unreadable)
     kept = {name: trial for name, trial in read.items() if name not in unreadable}
@@ -148,6 +150,7 @@ def _check(paths: SweepPaths, only: Collection[str] | None, keep: bool) -> _Find
         log = read_record_log(paths)
     except OSError as e:
         found.add(_LOG, f"damaged: {paths.record_log.name} cannot be read ({e.strerror})")
+    _check_state(paths, found)  # of a sweep: records alone have none
     if only is None and log is not None:
         later = log.writes.keys() - contents.keys()
         contents |= {name: _content(root + name) for name in later}
@@ -181,6 +184,19 @@ def _content(file: str) -> bytes | None:
         return b""
 
 
+def _check_state(paths: SweepPaths, found: _Findings) -> None:
+    if not os.path.lexists(paths.spec):
+        return
+    try:
+        state = parse_json(data := read_regular(paths.state))
+        if not json_is_intact(data):
+            raise ValueError("does not match its checksum")
+        if not (isinstance(state, dict) and state.keys() >= _STATE_MEMBERS):
+            raise ValueError("not what this version writes")
+    except (OSError, ValueError) as e:
+        found.add(_STATE, f"damaged: {_STATE}: {short_reason(e)}")
+
+
 def _not_current(name: str, data: bytes | None) -> str:
     short = name.removeprefix("trials/")
     if data is None:
@@ -202,6 +218,7 @@ def _check_trial(trial: TrialPaths, data: bytes, name: str, found: _Findings, ke
         problem = None if chain.known else next(report_problems(trial, record, chain), None)
     except UserError as e:
         chain, problem = ReportChain(), f"damaged: {e.problems[0]}"
+        found.unreadable.add(trial.root.name)
     if keep:
         found.read[record.id] = record, chain
     if problem:

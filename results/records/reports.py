@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 from results.storage.atomic import append_line
 from results.trial_paths import TrialPaths
 from search_spaces.checksum import json_is_intact
-from search_spaces.errors import UserError
+from search_spaces.errors import DamagedRecordsError
 from search_spaces.files import read_regular
 
 FIRST = "0" * 8
@@ -242,4 +242,4 @@ def _content(paths: TrialPaths, start: int = 0) -> bytes:
     except FileNotFoundError:
         return b""
     except OSError as e:
-        raise UserError(f"{paths.reports}: cannot be read ({e.strerror})") from e
+        raise DamagedRecordsError(f"{paths.reports}: cannot be read ({e.strerror})") from e

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from results.paths import SweepPaths
 from search_spaces.checksum import yaml_is_intact
-from search_spaces.errors import UserError
+from search_spaces.errors import DamagedRecordsError, UserError
 from search_spaces.files import read_regular
 from search_spaces.loading.sweep_file import load_sweep
 from search_spaces.spec.sweep import SweepSpec
@@ -22,12 +22,14 @@ def read_spec(paths: SweepPaths) -> SweepSpec:
     `${ENV}` is not expanded: the file may be a stranger's. See `expand_now`.
 
     Raises:
-        UserError: neither file is readable; each line begins with the sweep's folder.
+        UserError: an edited file is wrong; each line begins with the sweep's folder.
+        DamagedRecordsError: neither file is readable; likewise.
     """
     try:
         spec = load_sweep(spec_file(paths), frozen=True).spec
     except UserError as e:
-        raise UserError(*(f"{paths.root}/{line}" for line in e.problems)) from e
+        root, kind = f"{paths.root}/", UserError if _is_intact(paths) else DamagedRecordsError
+        raise kind(*(root + line.removeprefix(root) for line in e.problems)) from e
     return _with_own_code(paths, spec)
 
 
@@ -56,13 +58,16 @@ def is_damaged(paths: SweepPaths) -> bool:
     A user who edits the file deletes its checksum. An invalid spec without a checksum is therefore
     the user's mistake, not damage.
     """
+    return not _is_intact(paths) and _has_copy(paths)
+
+
+def _is_intact(paths: SweepPaths) -> bool:
     try:
         data = read_regular(paths.spec)
-        data.decode()
+        has_text = bool(data.decode().strip())
     except (OSError, UnicodeDecodeError):
-        return _has_copy(paths)
-    intact = yaml_is_intact(data) and not _is_truncated(paths, data)
-    return not intact and _has_copy(paths)
+        return False
+    return has_text and yaml_is_intact(data) and not _is_truncated(paths, data)
 
 
 def _is_truncated(paths: SweepPaths, data: bytes) -> bool:

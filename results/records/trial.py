@@ -18,7 +18,7 @@ from results.records.reports import ReportChain, read_chain, read_known_chain
 from results.records.reports import read_reports as read_reports
 from results.trial_paths import TrialPaths
 from search_spaces.checksum import add_json_checksum, json_is_intact
-from search_spaces.errors import UserError
+from search_spaces.errors import DamagedRecordsError
 from search_spaces.files import read_regular
 from search_spaces.spec.layout import LayoutSpec
 
@@ -265,28 +265,30 @@ def read_trial(paths: TrialPaths) -> TrialRecord:
     """Read `trial.json`.
 
     Raises:
-        UserError: the record is missing or damaged.
+        DamagedRecordsError: the record is missing or damaged.
     """
     try:
         return parse_trial(paths, read_regular(paths.record))
     except OSError as e:
-        raise UserError(f"{paths.record}: not a readable trial record ({_first_line(e)})") from e
+        why = f"not a readable trial record ({short_reason(e)})"
+        raise DamagedRecordsError(f"{paths.record}: {why}") from e
 
 
 def parse_trial(paths: TrialPaths, data: bytes) -> TrialRecord:
     """The record of a trial from the content of its `trial.json`.
 
     Raises:
-        UserError: the content is damaged.
+        DamagedRecordsError: the content is damaged.
     """
     try:
         record = TrialRecord.model_validate_json(data)
     except ValidationError as e:
-        raise UserError(f"{paths.record}: not a readable trial record ({_first_line(e)})") from e
+        why = f"not a readable trial record ({short_reason(e)})"
+        raise DamagedRecordsError(f"{paths.record}: {why}") from e
     if not json_is_intact(data):
-        raise UserError(f"{paths.record}: does not match its checksum")
+        raise DamagedRecordsError(f"{paths.record}: does not match its checksum")
     if record.id != paths.root.name:  # the id decides where the trial's files are written
-        raise UserError(f"{paths.record}: is the record of another trial, {record.id!r}")
+        raise DamagedRecordsError(f"{paths.record}: is the record of another trial, {record.id!r}")
     return record
 
 
@@ -301,7 +303,8 @@ def read_trials_with_reports(paths: SweepPaths) -> Iterator[tuple[TrialRecord, l
         yield record, record.read_chain(paths.trial(record.id)).reports(record.end_step)
 
 
-def _first_line(error: Exception) -> str:
+def short_reason(error: Exception) -> str:
+    """Why a record cannot be read, without its file, which the caller names."""
     if isinstance(error, ValidationError):
         return str(error.errors()[0]["msg"])
-    return str(error).splitlines()[0]
+    return getattr(error, "strerror", None) or str(error).splitlines()[0]

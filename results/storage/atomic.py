@@ -15,7 +15,7 @@ from results.storage.fault_injection import fault_point
 from results.storage.retry import retry_io
 from results.storage.sharing import file_mode, folder_mode, nearest_folder
 from search_spaces.checksum import json_is_intact
-from search_spaces.errors import UserError
+from search_spaces.errors import DamagedRecordsError, UserError
 from search_spaces.files import parse_json, read_regular
 
 T = TypeVar("T", str, bytes)
@@ -42,6 +42,7 @@ ADVICE = {
     errno.EFBIG: "raise the limit of file sizes (ulimit -f)",
     errno.EROFS: "mount it for writing",
     errno.EACCES: "give this user access to it",
+    errno.EISDIR: "move the folder away",
     errno.EIO: "check the disk or its network",
     errno.ESTALE: "mount it again",
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
@@ -207,6 +208,8 @@ def read_lines(path: Path) -> Iterator[dict[str, Any]]:
         data = read_regular(path)
     except FileNotFoundError:
         return
+    except OSError as e:
+        raise DamagedRecordsError(f"{path}: cannot be read ({e.strerror})") from e
     yield from parse_lines(data)
 
 

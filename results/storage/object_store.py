@@ -151,6 +151,7 @@ class ObjectStore:
             yield
         except OSError as e:
             if files and e.errno is not None:
+                e.filename = e.filename or self.address
                 raise
             raise _explain(self, e) from e
 

@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from results.storage.atomic import DISK_FULL_ERRNOS
 from results.storage.sharing import nearest_folder
 from search_spaces.errors import UserError
 
@@ -40,6 +41,9 @@ def check_storage(folder: Path) -> None:
             try:
                 why = None if holds(made) else "it seems to, but has another result"
             except OSError as e:
+                if e.errno in DISK_FULL_ERRNOS:
+                    advice = "free some space, or choose another with --storage DIR"
+                    raise UserError(f"storage {folder}: {e.strerror}; {advice}") from e
                 why = e.strerror or str(e)
             if why is not None:
                 raise UserError(

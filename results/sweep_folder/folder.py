@@ -6,6 +6,7 @@ import contextlib
 import getpass
 import json
 import os
+import shlex
 import socket
 import time
 import uuid
@@ -18,12 +19,13 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from results.paths import Storage, SweepPaths
 from results.records.pipeline import PipelinePaths, pipelines_in
+from results.records.trial import short_reason
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence
 from results.sweep_folder.identity import identity, sign
 from results.trial_paths import TrialPaths
 from search_spaces.checksum import add_json_checksum, json_is_intact
-from search_spaces.errors import UserError, afterwards, suggest
+from search_spaces.errors import DamagedRecordsError, UserError, afterwards, suggest
 from search_spaces.files import read_regular
 
 
@@ -115,6 +117,8 @@ def find_trial(paths: SweepPaths, trial: str) -> TrialPaths:
     """
     ids = paths.trial_ids()
     if trial not in ids:
+        if trial.isalnum() and paths.trial(trial).root.is_dir():
+            raise DamagedRecordsError(f"{paths.trial(trial).record}: missing or not readable")
         has = f"it has {ids[0]} to {ids[-1]}" if ids else "it has none yet"
         raise UserError(f"{paths.name}: no trial '{trial}'; {has}")
     return paths.trial(trial)
@@ -127,23 +131,24 @@ def resolve_storage(storage: str | None) -> Storage:
 
 
 def sweep_argument(paths: SweepPaths) -> str:
-    """The SWEEP argument of a command: the name, or the folder if it is in another storage."""
+    """The SWEEP argument of a command: the name, or, quoted, the folder in another storage."""
     pipeline, storage = PipelinePaths(paths.storage.root.parent), resolve_storage(None)
     if pipeline.is_pipeline and pipeline.root.parent == storage.root:
         return f"{pipeline.name}/{paths.name}"
-    return paths.name if paths.storage == storage else str(paths.root)
+    return paths.name if paths.storage == storage else shlex.quote(str(paths.root))
 
 
 def pipeline_argument(paths: PipelinePaths) -> str:
-    """The argument of a command that means a pipeline: its name, or else its folder."""
-    return paths.name if paths.root.parent == resolve_storage(None).root else str(paths.root)
+    """The argument of a command that means a pipeline: its name, or else its folder, quoted."""
+    is_default = paths.root.parent == resolve_storage(None).root
+    return paths.name if is_default else shlex.quote(str(paths.root))
 
 
 def read_state(paths: SweepPaths) -> SweepState:
     """Read `state.json`.
 
     Raises:
-        UserError: the file is missing or damaged.
+        DamagedRecordsError: the file is missing or damaged.
     """
     try:
         data = read_regular(paths.state)
@@ -151,7 +156,7 @@ def read_state(paths: SweepPaths) -> SweepState:
             raise ValueError("does not match its checksum")
         return _STATE.validate_json(data)
     except (OSError, ValueError) as e:
-        raise UserError(f"{paths.state}: not readable ({str(e).splitlines()[0]})") from e
+        raise DamagedRecordsError(f"{paths.state}: not readable ({short_reason(e)})") from e
 
 
 def write_state(paths: SweepPaths, state: SweepState) -> None:

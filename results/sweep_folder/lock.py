@@ -21,7 +21,7 @@ from results.storage.atomic import write_atomic
 from results.storage.fencing import Owner, read_lock
 from results.storage.sharing import file_mode, use_modes_of
 from search_spaces.checksum import add_json_checksum
-from search_spaces.errors import UserError, afterwards
+from search_spaces.errors import DamagedRecordsError, UserError, afterwards
 from search_spaces.spec.sweep import SweepSpec
 
 HEARTBEAT_S = 5.0
@@ -43,6 +43,7 @@ def acquire_lock(lock: Path) -> Iterator[Owner]:
     with FileLock(guard, mode=file_mode()):  # two drivers must not both find it free
         owner = Owner(lock, uuid.uuid4().hex, _next_fencing_number(lock, guard))
         mine = {**this_process(), "fence": owner.number, "token": owner.token, "released": False}
+        mine["folder"] = lock.parent.stat().st_ino
         _write_lock(lock, mine)
     done = threading.Event()
     heartbeat = threading.Thread(
@@ -87,8 +88,11 @@ def current_driver(lock: Path) -> str | None:
 def _living_driver(lock: Path, now: Callable[[], float] = time.time) -> dict[str, Any] | None:
     """The content of a lock, if its driver is alive; `now` is the clock of its heartbeats."""
     held = read_lock(lock)
-    alive = held and is_driver_alive(held, lambda: now() - lock.stat().st_mtime)
-    return held if alive else None
+    if held is None or not is_driver_alive(held, lambda: now() - lock.stat().st_mtime):
+        return None
+    inode = lock.parent.stat().st_ino
+    is_copy = _is_here(held) and held.get("folder", inode) != inode  # `cp -r` of a running sweep
+    return None if is_copy else held
 
 
 def wait_for_sign_of_life(lock: Path, say: Callable[[str], None]) -> None:
@@ -217,12 +221,12 @@ def _start_time(pid: int) -> float | None:
 
     try:
         return float(psutil.Process(pid).create_time())
-    except psutil.NoSuchProcess:
+    except (psutil.NoSuchProcess, ValueError):  # a pid below 0 of a damaged file
         return None
 
 
 def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
-    """`running`, `done` or `interrupted`; `finished` is a number of trials.
+    """`running`, `done`, `interrupted` or `damaged`; `finished` is a number of trials.
 
     A sweep is done if a session recorded the end, or was killed after a limit was reached.
     """
@@ -231,7 +235,9 @@ def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
     trials, seconds = spec.budget.trials, spec.budget.time
     if current_driver(paths.lock):
         return "running"
-    if read_state(paths).ended or (trials is not None and finished >= trials):
-        return "done"
-    over = seconds is not None and total_elapsed_s(paths) >= seconds
-    return "done" if over else "interrupted"
+    try:
+        ended = read_state(paths).ended or (trials is not None and finished >= trials)
+        over = seconds is not None and total_elapsed_s(paths) >= seconds
+    except DamagedRecordsError:  # which `check_records` names
+        return "damaged"
+    return "done" if ended or over else "interrupted"

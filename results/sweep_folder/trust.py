@@ -18,7 +18,7 @@ from results.records.spec_file import read_spec, spec_file
 from results.storage.atomic import write_atomic
 from results.sweep_folder.folder import read_state, sign_state
 from results.sweep_folder.identity import config_folder, identity, is_signed
-from search_spaces.errors import UserError
+from search_spaces.errors import DamagedRecordsError, UserError
 from search_spaces.files import read_regular
 from search_spaces.redaction import looks_secret
 from search_spaces.spec.env_vars import references
@@ -26,6 +26,7 @@ from search_spaces.spec.sweep import SweepSpec
 
 Trust = bool | Callable[[str], bool]
 """Whether to trust a foreign folder, or what asks a person: it gets the question."""
+_NO_STATE = "its state.json, which says who made it, is missing or damaged"
 
 _CREDENTIALS = {
     "http": "MLFLOW_TRACKING_",
@@ -55,9 +56,11 @@ def require_trust(paths: SweepPaths, trust: Trust) -> None:
     if is_trusted(paths):
         return
     what = "; ".join(_uses(spec))
-    facts = f"{paths.root}: {_untrusted_reason(paths)}. Trusting it lets tune {what}"
+    reason = _untrusted_reason(paths)
+    facts = f"{paths.root}: {reason}. Trusting it lets tune {what}"
     if not (trust(f"{facts}. Trust it?") if callable(trust) else trust):
-        raise UserError(
+        kind = DamagedRecordsError if reason == _NO_STATE else UserError
+        raise kind(
             f"{facts}; if you want that, add --trust (on another machine of its owner: set "
             "TUNE_KEY or TUNE_KEY_FILE)"
         )
@@ -76,7 +79,7 @@ def _untrusted_reason(paths: SweepPaths) -> str | None:
     try:
         state = read_state(paths)
     except UserError:
-        return "its state.json, which says who made it, is missing or damaged"
+        return _NO_STATE
     if not state.signed:
         return "it is not signed (an older version or another program made it)"
     if is_signed(_identity(paths, state.key), state.signed):

@@ -43,6 +43,8 @@ def test_program_writes_everything_before_its_quick_end(tune: Tune) -> None:
     listed = run_program(*tune_program, "ls", cwd=tune.cwd)
     assert listed.returncode == 3
     assert "lost: incomplete: t0001/reports.jsonl" in listed.stderr
+    closed = run_program("sh", "-c", f'"{sys.executable}" -m tuning ls >&-', cwd=tune.cwd)
+    assert (closed.returncode, closed.stderr) == (3, listed.stderr)
 
 
 def test_help_lists_all_commands_in_groups(tune: Tune) -> None:

@@ -201,3 +201,85 @@ def test_hostile_files_are_named_and_do_not_hide_other_sweeps(
             assert "Traceback" not in said
         shutil.rmtree(whole)
         (tune.cwd / "kept").rename(whole)
+
+
+LOOKS = (
+    ("ls",),
+    ("show", "mine"),
+    ("show", "mine", "t0000"),
+    ("show", "mine", "--csv"),
+    ("show", "mine", "t0000", "--csv"),
+    ("best", "mine"),
+    ("report", "mine"),
+    ("compare", "mine", "mine"),
+    ("average", "mine"),
+    ("export", "mine"),
+    ("reproduce", "mine", "t0000"),
+)
+WITH_JSON = tuple((*look, "--json") for look in LOOKS[:8] if "--csv" not in look)
+KINDS: dict[str, Callable[[Path], object]] = {
+    "empty": lambda file: file.write_bytes(b""),
+    "torn": lambda file: file.write_bytes(file.read_bytes()[: file.stat().st_size // 2]),
+    "binary": lambda file: file.write_bytes(bytes(range(256))),
+    "other": lambda file: file.write_bytes(b'{"format": 99}\n'),
+    "missing": lambda file: file.unlink(),
+    "folder": lambda file: (file.unlink(), file.mkdir()),
+}
+RECORDS = ("sweep.yaml", "state.json", "records.jsonl", "trial.json", "reports.jsonl")
+
+
+@pytest.mark.parametrize("name", RECORDS)
+@pytest.mark.timeout(120)
+def test_every_look_at_a_damaged_record_names_it_and_has_one_exit_code(
+    tune: Tune, name: str
+) -> None:
+    whole = tune.sweep("mine")
+    for kind, damage in KINDS.items():
+        shutil.copytree(whole.root, tune.cwd / "kept")
+        damage(whole.root / name if name in RECORDS[:3] else whole.trial("t0000").root / name)
+        edited = (name, kind) == ("sweep.yaml", "other")
+        for look in (*LOOKS, *WITH_JSON):
+            done = tune(*look, code=None)
+            if name == "sweep.yaml" and "--csv" in look:
+                assert done.code == 0  # the reports alone are read
+                continue
+            assert done.code == (2 if edited and look[0] != "ls" else 3), (kind, look, done)
+            assert name in done.err, (kind, look, done)
+            assert "Traceback" not in done.err
+            if "--json" in look:
+                assert "error" in json.loads(done.err)
+                assert not done.out or json.loads(done.out)
+        accepted = tune("best", "mine", "--accept-damage", code=None)
+        assert (accepted.code == 0) == (name != "sweep.yaml"), (kind, accepted)
+        assert name in accepted.err
+        shutil.rmtree(whole.root)
+        (tune.cwd / "kept").rename(whole.root)
+
+
+def test_damaged_backup_is_named_and_leaves_no_half_sweep(tune: Tune) -> None:
+    tune.sweep("mine")
+    printed = tune("backup", "mine", "back ups").out
+    assert "tune restore 'back ups/mine'" in printed
+    stored = sorted((tune.cwd / "back ups" / "mine" / "files").rglob("*"))
+    stored[-1].write_bytes(b"")
+    assert "is damaged" in tune("restore", "back ups/mine", "--storage", "new", code=3).err
+    assert list((tune.cwd / "new").iterdir()) == []
+    shutil.copytree("sweeps/mine", "new/.mine.restored")  # as a killed process leaves it
+    assert "no sweeps" in tune("ls", "--storage", "new").out
+
+
+@pytest.mark.parametrize(
+    ("file", "look"),
+    [("notes.jsonl", ("report",)), ("trials/t0000/logs/attempt_0001/rank_0.log", ("logs",))],
+)
+def test_folder_in_the_place_of_a_file_is_named(
+    tune: Tune, file: str, look: tuple[str, ...]
+) -> None:
+    (tune.sweep("mine").root / file).mkdir(parents=True)
+    assert Path(file).name in tune(*look, "mine", code=None).err
+
+
+def test_command_to_paste_quotes_the_folder(tune: Tune) -> None:
+    paths, _ = tune.unfinished()
+    moved = paths.root.parent.rename(tune.cwd / "my sweeps") / "mine"
+    assert f"continue with: tune resume '{moved}'" in tune("show", moved).out

@@ -257,7 +257,7 @@ def test_key_is_private_and_made_once(tune: Tune, monkeypatch: pytest.MonkeyPatc
 def test_resume_of_a_lost_state_needs_consent_once(tune: Tune) -> None:
     paths = tune.sweep("mine")
     paths.state.unlink()
-    assert "is missing or damaged" in tune.refused("resume", "mine")
+    assert "is missing or damaged" in tune("resume", "mine", code=3).err
     with pytest.raises(UserError, match="add --trust"):
         tuning.resume(str(paths.root))
     tuning.resume(str(paths.root), trust=True)

@@ -192,8 +192,8 @@ def program() -> None:
     except SystemExit as e:
         if next(iter(sys.argv[1:]), "") not in _READING or not isinstance(e.code, int | None):
             raise
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in filter(None, (sys.stdout, sys.stderr)):  # None: closed by the caller
+            stream.flush()
         os._exit(e.code or 0)
 
 

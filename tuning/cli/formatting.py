@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from search_spaces.pipeline.stages import WholeBudget
     from search_spaces.spec.budget import BudgetSpec
 
+_LEAST_WIDTH = 20
+"""A terminal without a size says 0, and nothing would be printed."""
 _UNLIMITED_WIDTH = 10_000
 _LABEL = re.compile(r"\w+ {2,}| *")
 _WHOLE = re.compile(r"\btune [a-z]+(?: [^\s;:,()]+)*\s*|\S+\s*|\s+")
@@ -172,6 +174,8 @@ def make_console() -> Console:
     console = ShownConsole(highlight=False, markup=False, emoji=False)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _UNLIMITED_WIDTH
+    elif console.width < _LEAST_WIDTH:  # a width that is set does not follow the terminal
+        console.width = _LEAST_WIDTH
     return console
 
 

@@ -63,7 +63,7 @@ def back_up(
         runs, problem = _runs(paths, key)
     else:
         key = read_stages(paths).identity or paths.name
-        sweeps = [one for one in paths.stages.sweeps() if not one.name.startswith(".")]
+        sweeps = list(paths.stages.sweeps())
     saved = {
         one: replace(checkpoints_to_keep(read_spec(one)), newest=newest, best=best)
         for one in sweeps

@@ -15,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from results.checkpoints.streaming_hash import FileEntry
 from results.storage.object_store import ObjectStore, open_object_store
 from search_spaces.checksum import add_json_checksum, json_is_intact
-from search_spaces.errors import UserError, suggest
+from search_spaces.errors import DamagedRecordsError, UserError, suggest
 
 FILES, BACKUPS = "files", "backups"
 _VERSION = 1
@@ -111,7 +111,7 @@ def read_backup(objects: ObjectStore, label: str | None = None) -> Backup:
         return Backup.model_validate_json(data)
     except (ValidationError, ValueError, KeyError, TypeError) as e:
         reason = str(e).splitlines()[0]
-        raise UserError(
+        raise DamagedRecordsError(
             f"{objects.address}: backup {chosen} cannot be read ({reason}); {others(known, chosen)}"
         ) from e
 

@@ -24,7 +24,7 @@ from results.sweep_folder.copies.checkpoint_mirror import MirrorLocation, TrialM
 from results.sweep_folder.copies.contents import THREADS
 from results.sweep_folder.copies.mirror import RECORDS
 from results.sweep_folder.folder import read_state, resolve_storage, write_state
-from search_spaces.errors import UserError
+from search_spaces.errors import DamagedRecordsError, UserError
 from search_spaces.spec.env_vars import expand_now
 
 _READER = "0" * 8
@@ -44,7 +44,11 @@ def new_folder(paths: SweepPaths) -> Iterator[SweepPaths]:
     draft = SweepPaths(paths.root.with_name(f".{paths.name}.restored"))
     shutil.rmtree(draft.root, ignore_errors=True)
     draft.root.mkdir(parents=True)
-    yield draft
+    try:
+        yield draft
+    except BaseException:
+        shutil.rmtree(draft.root, ignore_errors=True)
+        raise
     for one in restored_sweeps(draft):
         log_current(one, [one.trial(trial_id).record for trial_id in one.trial_ids()])
     os.rename(draft.root, paths.root)
@@ -131,7 +135,7 @@ def fetch_backup(objects: ObjectStore, backup: Backup, root: Path) -> list[str]:
         The checkpoints that are damaged in the backup and were left out, as paths in the folder.
 
     Raises:
-        UserError: another file is damaged in the backup.
+        DamagedRecordsError: another file is damaged in the backup.
         OSError: the storage failed.
     """
 
@@ -151,8 +155,8 @@ def fetch_backup(objects: ObjectStore, backup: Backup, root: Path) -> list[str]:
         damaged = [name for name, ok in zip(backup.files, fetched, strict=True) if not ok]
     found = {name: _CHECKPOINT.fullmatch(name) for name in damaged}
     if lost := next((name for name, match in found.items() if match is None), None):
-        advice = others(labels(objects), backup.label)
-        raise UserError(f"{objects.address}: {lost} of {backup.label} is damaged; {advice}")
+        what = f"{lost} of {backup.label} is damaged; {others(labels(objects), backup.label)}"
+        raise DamagedRecordsError(f"{objects.address}: {what}")
     left_out = sorted({match[1] for match in found.values() if match})
     for folder in left_out:
         shutil.rmtree(root / folder)

@@ -42,7 +42,7 @@ def test_folder_that_only_looks_like_a_sweep_is_kept(tune: Tune) -> None:
     project = tune.cwd / "project"
     project.mkdir()
     (project / "sweep.yaml").write_text("name: mine\n")
-    assert "state.json" in tune.refused("delete", project, "--yes")
+    assert "state.json" in tune("delete", project, "--yes", code=3).err
     assert (project / "sweep.yaml").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import subprocess
@@ -24,6 +25,17 @@ MOUNTED_S = 60.0
 def test_local_storage_holds_and_is_left_clean(tmp_path: Path) -> None:
     check_storage(tmp_path / "not" / "there" / "yet")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_full_disk_is_not_taken_for_object_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def write(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("os.write", write)
+    with pytest.raises(UserError, match="No space left on device; free some space"):
+        check_storage(tmp_path)
 
 
 @pytest.fixture

@@ -52,6 +52,13 @@ def test_lock_refuses_a_second_driver_and_names_the_first(lock, holder):
         pass
 
 
+def test_copy_of_a_running_sweeps_folder_is_driven_by_nobody(lock, holder, tmp_path):
+    copy = shutil.copytree(tmp_path, tmp_path.parent / f"{tmp_path.name}-copy") / lock.name
+    assert current_driver(copy) is None
+    moved = tmp_path.rename(tmp_path.parent / f"{tmp_path.name}-moved") / lock.name
+    assert current_driver(moved).startswith(f"process {holder.pid} on ")
+
+
 def test_lock_after_a_killed_driver_has_a_higher_fencing_number(lock, holder):
     holder.kill()
     holder.wait()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -104,6 +105,6 @@ def restore(
 
 
 def _source(target: str, name: str) -> str:
-    """TARGET/NAME, before the options of an address."""
+    """TARGET/NAME, before the options of an address; quoted for a shell."""
     plain, mark, options = target.partition("?")
-    return f"{plain.rstrip('/')}/{name}{mark}{options}"
+    return shlex.quote(f"{plain.rstrip('/')}/{name}{mark}{options}")

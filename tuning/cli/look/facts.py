@@ -80,7 +80,7 @@ def sweep_facts(found: Integrity, spec: SweepSpec, state: str) -> dict[str, Any]
         "folder": paths.root,
         "state": state,
         "driver": current_driver(paths.lock),
-        "ended": read_state(paths).ended or None,
+        "ended": (read_state(paths).ended if state == "done" else "") or None,
         "objectives": {o.metric: o.mode for o in spec.objectives},
         "budget": spec.budget.model_dump(mode="json", exclude_none=True),
         "cost": asdict(total_cost((e.record for e in board.lines), spec.prices)),

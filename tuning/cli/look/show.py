@@ -92,14 +92,18 @@ def _show_json(sweep: str, trial: str | None, storage: str | None) -> None:
 
 def _show_csv(paths: SweepPaths, trial: str | None) -> None:
     from results.analysis.dataframes import metrics_csv, sweep_csv
-    from results.records.trial import read_reports, read_trial, read_trials_with_reports
+    from results.records.integrity import check_records
+    from results.records.trial import read_reports, read_trial
     from results.sweep_folder.folder import find_trial
 
+    found = check_records(paths, keep=trial is None)
     if trial is None:
-        echo(sweep_csv(list(read_trials_with_reports(paths))), nl=False)
+        echo(sweep_csv(list(found.trials())), nl=False)
     else:
         files = find_trial(paths, trial)
         echo(metrics_csv(read_reports(files, read_trial(files).end_step)), nl=False)
+    if found.problems:
+        raise DamagedRecordsError(*found.words)
 
 
 def _show(paths: SweepPaths, trial: str | None, console: Any) -> Integrity:

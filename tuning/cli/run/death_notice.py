@@ -6,8 +6,6 @@ when the raylet has ended, or when its GCS has not answered for a minute.
 
 from __future__ import annotations
 
-import shlex
-
 from results.own_program import AfterDeath
 from results.sweep_folder.folder import sweep_argument
 from results.tracking import Ending
@@ -22,10 +20,10 @@ class DeathNotice(SweepEvents):
 
     def session_started(self, start: SessionStart) -> None:
         """See `SweepEvents`."""
-        sweep = shlex.quote(sweep_argument(start.paths))
+        name = sweep_argument(start.paths)
         line = (
             f"the driver of {start.paths.name} was killed, or ended by a second signal, or by Ray "
-            f"after the loss of its cluster; continue with: tune resume {sweep}"
+            f"after the loss of its cluster; continue with: tune resume {name}"
         )
         self._process = AfterDeath(["sh", "-c", 'echo "$0" >&2', line])
 
