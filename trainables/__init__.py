@@ -51,7 +51,6 @@ _NAMES = {
     "checkpointing.tensor_file": "write_tensors",
     "checkpointing.training_state": "copy_tree copy_weights load_tree save_tree",
     "client": "Client Rows",
-    "common.data_sampler": "Sampler shares shares_in_step",
     "config": "TrainableConfig",
     "job": "Answer Channel TrialJob",
     "parallel.footprint": "RankMemory",
@@ -61,6 +60,7 @@ _NAMES = {
     "runtime.preemption": "Preempted",
     "runtime.seeding": "isolated_rng seed_everything",
     "training.checkpoint": "copy_model copy_progress load_progress read_lineage weights_digest",
+    "training.data_sampler": "Sampler shares shares_in_step",
     "training.gradients": "backward data_parallel",
     "worker": "Worker",
 }
