@@ -95,10 +95,9 @@ def test_bad_file_exits_with_code_2_and_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unknown_sweep_exits_with_code_2(tmp_path: Path) -> None:
-    done = run_program(sys.executable, "-m", "tuning", "best", "llm", "--storage", tmp_path)
+def test_unknown_sweep_exits_with_code_2(tune: Tune, tmp_path: Path) -> None:
     output = f"no sweep 'llm' in {tmp_path}: it holds no sweep; start one with tune run FILE\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", output)
+    assert tune.refused("best", "llm", "--storage", tmp_path) == output
 
 
 def test_schema_prints_the_shipped_file(tune: Tune) -> None:
@@ -120,19 +119,22 @@ def test_schema_prints_the_shipped_file(tune: Tune) -> None:
         ("tune describe dig", {"digits"}),
     ],
 )
-def test_bash_completion(tune: Tune, words: str, completed: set[str]) -> None:
+def test_bash_completion(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch, words: str, completed: set[str]
+) -> None:
     for name in ("mine", "mine", "other"):
         tune.sweep(name, done=name == "mine" and "t0000" in words)
     index = str(len(words.split()) - 1)
     env = {"_TUNE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": index}
-    done = run_program(sys.executable, "-m", "tuning", **env)
-    assert set(done.stdout.split()) == completed, done.stderr
+    for variable, value in env.items():
+        monkeypatch.setenv(variable, value)
+    assert set(tune().out.split()) == completed
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(shell: str) -> None:
-    done = run_program(sys.executable, "-m", "tuning", _TUNE_COMPLETE=f"source_{shell}")
-    assert f"_TUNE_COMPLETE=complete_{shell}" in done.stdout, done.stderr
+def test_completion_scripts(tune: Tune, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
+    monkeypatch.setenv("_TUNE_COMPLETE", f"source_{shell}")
+    assert f"_TUNE_COMPLETE=complete_{shell}" in tune().out
 
 
 def test_log_level_and_verbose(tune: Tune) -> None:
