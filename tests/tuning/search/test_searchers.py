@@ -73,7 +73,7 @@ class TestConformance:
             space = {k: v for k, v in EVERY_DOMAIN.items() if k in ("h", "i", "j", "m", "opt")}
             space |= {"x": {"quniform": [-1.0, 1.0, 1.0]}, "e": {"qrandint": [8, 16, 8]}}
             space |= {"d": {"randint": [3, 5]}}
-        spec = self.spec(name, space=space)
+        spec = self.spec(name, space=space, budget={"trials": 5})
         run = run_sweep(tmp_path, spec)
         for record in run.records.values():
             assert all(spec.domains()[k].contains(v) for k, v in record.params.items())
