@@ -41,13 +41,15 @@ import trainables.digits.config, trainables.digits.task
 ours = [m for m in sys.modules if m.partition(".")[0] in ("search_spaces", "results", "trainables")]
 assert len(ours) <= 60, f"digits pulls {len(ours)} modules of this project"
 """
-COMMAND = """
+COMMANDS = """
 from tuning.cli import main
-try:
-    main()
-except SystemExit as e:
-    assert not e.code, e.code
-check(f"tune {sys.argv[1:]}")
+for line in sys.argv[1:]:
+    sys.argv = ["tune", *line.split()]
+    try:
+        main()
+    except SystemExit as e:
+        assert not e.code, e.code
+    check(f"tune {line}")
 """
 
 
@@ -104,10 +106,7 @@ CASES: dict[str, tuple[str, list[str]]] = {
     "trainables": (MODULES, [*CONTRACT, *TRAINABLES]),
     "configs": (CONFIGS, []),
     "shortest_trainable": (SHORTEST, []),
-    "help": (COMMAND, ["--help"]),
-    "version": (COMMAND, ["--version"]),
-    "run_help": (COMMAND, ["run", "--help"]),
-    "schema": (COMMAND, ["schema"]),
+    "commands": (COMMANDS, ["--version", "--help", "run --help", "schema"]),
 }
 
 

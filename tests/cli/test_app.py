@@ -14,7 +14,8 @@ import typer.main
 
 from tests.cli.conftest import ROOT, Tune
 from tests.search_spaces.examples import BAD, BAD_FOLDER
-from tests.test_imports import COMMAND, assert_light
+from tests.test_imports import COMMANDS as LIGHT_COMMANDS
+from tests.test_imports import assert_light
 from tuning.cli.app import GROUPS, make_app
 
 COMMANDS = typer.main.get_command(make_app()).commands  # type: ignore[attr-defined]
@@ -29,8 +30,8 @@ def run_program(
 
 def test_ls_show_and_best_import_neither_ray_nor_torch(tune: Tune) -> None:
     tune.sweep("mine")
-    for args in (["ls"], ["show", "mine"], ["show", "mine", "t0000"], ["best", "mine", "--json"]):
-        assert_light(COMMAND, *args, cwd=tune.cwd)
+    commands = ("ls", "show mine", "show mine t0000", "best mine --json")
+    assert_light(LIGHT_COMMANDS, *commands, cwd=tune.cwd)
 
 
 def test_program_writes_everything_before_its_quick_end(tune: Tune) -> None:
@@ -97,10 +98,9 @@ def test_bad_file_exits_with_code_2_and_writes_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_unknown_sweep_exits_with_code_2(tmp_path: Path) -> None:
-    done = run_program(sys.executable, "-m", "tuning", "best", "llm", "--storage", tmp_path)
+def test_unknown_sweep_exits_with_code_2(tune: Tune, tmp_path: Path) -> None:
     output = f"no sweep 'llm' in {tmp_path}: it holds no sweep; start one with tune run FILE\n"
-    assert (done.returncode, done.stdout, done.stderr) == (2, "", output)
+    assert tune.refused("best", "llm", "--storage", tmp_path) == output
 
 
 def test_schema_prints_the_shipped_file(tune: Tune) -> None:
@@ -122,28 +122,30 @@ def test_schema_prints_the_shipped_file(tune: Tune) -> None:
         ("tune describe dig", {"digits"}),
     ],
 )
-def test_bash_completion(tune: Tune, words: str, completed: set[str]) -> None:
+def test_bash_completion(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch, words: str, completed: set[str]
+) -> None:
     for name in ("mine", "mine", "other"):
         tune.sweep(name, done=name == "mine" and "t0000" in words)
     index = str(len(words.split()) - 1)
     env = {"_TUNE_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": index}
-    done = run_program(sys.executable, "-m", "tuning", **env)
-    assert set(done.stdout.split()) == completed, done.stderr
+    for variable, value in env.items():
+        monkeypatch.setenv(variable, value)
+    assert set(tune().out.split()) == completed
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_scripts(shell: str) -> None:
-    done = run_program(sys.executable, "-m", "tuning", _TUNE_COMPLETE=f"source_{shell}")
-    assert f"_TUNE_COMPLETE=complete_{shell}" in done.stdout, done.stderr
+def test_completion_scripts(tune: Tune, monkeypatch: pytest.MonkeyPatch, shell: str) -> None:
+    monkeypatch.setenv("_TUNE_COMPLETE", f"source_{shell}")
+    assert f"_TUNE_COMPLETE=complete_{shell}" in tune().out
 
 
-def test_log_level_and_verbose(tune: Tune) -> None:
+def test_log_level_and_verbose(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = tune.sweep("mine")
     command = sys.executable, "-m", "tuning"
     verbose = run_program(*command, "--verbose", "resume", paths.root)
     assert " INFO tuning.controller.events: sweep mine in " in verbose.stderr
     silent = run_program(*command, "resume", paths.root)
     assert "INFO" not in silent.stderr
-    wrong = run_program(*command, "ls", LOG_LEVEL="loud")
-    assert wrong.returncode == 2
-    assert wrong.stderr.startswith("LOG_LEVEL LOUD: no such level (valid: ")
+    monkeypatch.setenv("LOG_LEVEL", "loud")
+    assert tune.refused("ls").startswith("LOG_LEVEL LOUD: no such level (valid: ")

@@ -100,13 +100,13 @@ def test_confirm_average_and_export_digits(tune: Tune, own: Path) -> None:
         return [row["output"] for row in rows]
 
     assert "confirmed" in tune("best", "digits", "--confirm", "2", "--seeds", "3").out
-    output = tune("export", "digits", "--to", "mlflow").out
+    output = tune("export", "digits", "--to", "mlflow", "--no-verify").out
     assert "version 1, @champion" in output, "the confirmation separates it from the other trial"
     assert "averaged 2 of 2" in tune("average", "digits", "--top", "2", "--method", "uniform").out
     soup = ("--soup", "uniform-2")
-    made = tune("export", "digits", *soup, "--to", "hf,pt2,onnx,mlflow")
+    made = tune("export", "digits", *soup, "--to", "hf,pt2,onnx,mlflow", "--no-verify")
     assert "it/s" not in made.err, "no library draws its progress bar"
-    assert made.out.count("verified   ") == 4
+    assert made.out.count("verified   ") == 1, "what is registered always is"
     assert "version 2, @candidate" in made.out
     assert "not @champion: the average is not significantly better" in made.out
 
@@ -145,6 +145,7 @@ def test_classic_layout_has_the_logs_and_the_model(tune: Tune, own: Path) -> Non
     out = tune("export", "digits", "--trial", "t0001", "--layout", "classic").out
     folder = own / "digits" / "results" / "exports" / "t0001-classic"
     assert f'from_pretrained("{folder}/final"' in out
+    assert "verified   " in out
     reports = read_reports(TrialPaths(own / "digits" / "trials" / "t0001"))
     log = json.loads((folder / "training_log.json").read_text())
     assert [(row["step"], row["loss"]) for row in log] == [
@@ -165,7 +166,9 @@ def test_copy_that_differs_is_not_registered(
     tune: Tune, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_registry, "RUNTIME", Runtime("run_mlflow.py", tolerance=-1.0))
-    assert "not registered, the copy differs" in tune.refused("export", "digits", "--to", "mlflow")
+    assert "not registered, the copy differs" in tune.refused(
+        "export", "digits", "--to", "mlflow", "--no-verify"
+    )
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{own}/mlflow.db")

@@ -71,11 +71,8 @@ def test_reproduce_compares_the_curves(tune: Tune, sweep: SweepPaths) -> None:
     assert (first_sample.step, last_sample.step) == (1, 2)
     assert first_sample.values["system/memory_mb"] > 10
 
-    assert tune("reproduce", "mine", "t0000").out == ("t0000: bit-identical in all of 2 reports\n")
-    again = read_reports(sweep.reproduction("t0000"))
-    assert [r.metrics for r in again] == [r.metrics for r in read_reports(files)]
-
-    first = read_reports(files)[0]
+    reported = read_reports(files)
+    first = reported[0]
     wrong = {**first.metrics, "loss": 0.125}
     append_report(files, first.model_copy(update={"metrics": wrong}))
     changed = noted.model_copy(update={"versions": {**noted.versions, "torch": "1.0"}})
@@ -83,6 +80,8 @@ def test_reproduce_compares_the_curves(tune: Tune, sweep: SweepPaths) -> None:
     said = tune("reproduce", "mine", "t0000", code=1).out.splitlines()
     assert said[0].startswith("t0000: not the same; step 1: loss was 0.125, is ")
     assert said[1].startswith("different versions: torch 1.0 then, ")
+    again = read_reports(sweep.reproduction("t0000"))
+    assert [r.metrics for r in again] == [r.metrics for r in reported]
     verdict = json.loads((sweep.reproduction("t0000").root / "verdict.json").read_text())
     assert (verdict["identical"], verdict["reports"]) == (False, 2)
 

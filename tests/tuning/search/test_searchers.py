@@ -67,43 +67,30 @@ class TestConformance:
         settings = {"space": space, "budget": {"trials": 8}, "scheduler": SCHEDULER, **changes}
         return make_spec(search=search, **settings)
 
-    def test_proposals_differ(self, tmp_path, name):
-        run = run_sweep(tmp_path, self.spec(name))
-        assert len({str(r.params) for r in run.records.values()}) == 8
-
     def test_proposals_are_in_every_kind_of_domain(self, tmp_path, name):
         space = dict(EVERY_DOMAIN)
         if name == "grid":  # what can be listed
             space = {k: v for k, v in EVERY_DOMAIN.items() if k in ("h", "i", "j", "m", "opt")}
             space |= {"x": {"quniform": [-1.0, 1.0, 1.0]}, "e": {"qrandint": [8, 16, 8]}}
             space |= {"d": {"randint": [3, 5]}}
-        spec = self.spec(name, space=space)
+        spec = self.spec(name, space=space, budget={"trials": 5})
         run = run_sweep(tmp_path, spec)
         for record in run.records.values():
             assert all(spec.domains()[k].contains(v) for k, v in record.params.items())
 
-    def test_same_seed_gives_the_same_result(self, tmp_path, name):
-        runs = [
-            open_run(tmp_path / str(i), self.spec(name, seed=seed))
-            for i, seed in enumerate((1, 1, 2))
-        ]
-        for run in runs:
-            finish(run)
-        assert outcome(runs[0]) == outcome(runs[1])
-        same = [r.params for r in runs[0].records.values()] == [
-            r.params for r in runs[2].records.values()
-        ]
-        assert same == (name == "grid")
-
-    @pytest.mark.parametrize("asked", [False, True], ids=["between trials", "ask and tell"])
-    def test_proposals_are_the_same_after_a_kill(self, tmp_path, name, asked):
+    def test_proposals_differ_and_depend_on_the_seed_alone_despite_kills(self, tmp_path, name):
         whole = run_sweep(tmp_path / "whole", self.spec(name))
-        killed = run_trials(tmp_path / "killed", self.spec(name), count=5)
-        recorded = set(killed.records)
-        if asked and (job := killed.next_trial()).trial_id not in recorded:
-            shutil.rmtree(job.paths.root)  # killed after the proposal, before its record
-        resumed = run_sweep(tmp_path / "killed", self.spec(name))
-        assert outcome(resumed) == outcome(whole)
+        proposed = {str(r.params) for r in whole.records.values()}
+        assert len(proposed) == 8
+        other = run_sweep(tmp_path / "other", self.spec(name, seed=2))
+        assert ({str(r.params) for r in other.records.values()} == proposed) == (name == "grid")
+        for asked in (False, True):
+            killed = run_trials(tmp_path / str(asked), self.spec(name), count=5)
+            recorded = set(killed.records)
+            if asked and (job := killed.next_trial()).trial_id not in recorded:
+                shutil.rmtree(job.paths.root)  # killed after the proposal, before its record
+            resumed = run_sweep(tmp_path / str(asked), self.spec(name))
+            assert outcome(resumed) == outcome(whole)
 
     def test_parallel_proposals_differ(self, tmp_path, name):
         run = open_run(tmp_path, self.spec(name))

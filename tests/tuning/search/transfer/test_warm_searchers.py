@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from results.paths import SweepPaths
 from results.records.trial import Report, read_trials
 from search_spaces.spec.search import SEARCHERS
 from tests.reports import append_report
@@ -50,9 +52,20 @@ def train(
             return
 
 
-def explored(storage: Path, name: str = "first", **changes: Any) -> Any:
-    """A sweep of random trials, which reported loss and size."""
-    return run_out(begun(storage, name, "random", **changes), killed=False).paths
+def explored(storage: Path, **changes: Any) -> SweepPaths:
+    """The sweep `first` of random trials, which reported loss and size."""
+    return run_out(begun(storage, "first", "random", **changes), killed=False).paths
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return explored(tmp_path_factory.mktemp("explored")).root
+
+
+@pytest.fixture
+def first(made: Path, tmp_path: Path) -> SweepPaths:
+    """A copy of the sweep `first` in the storage of the test."""
+    return SweepPaths(shutil.copytree(made, tmp_path / "first"))
 
 
 def run_out(run: SweepController, *, killed: bool) -> SweepController:
@@ -87,26 +100,23 @@ def distance(run: SweepController) -> float:
 @pytest.mark.parametrize("name", EACH)
 class TestConformance:
     def test_warm_start_proposes_nearer_to_the_optimum(
-        self, tmp_path: Path, name: str, fixed: dict[str, Any]
+        self, tmp_path: Path, first: SweepPaths, name: str, fixed: dict[str, Any]
     ) -> None:
-        explored(tmp_path)
         warm_one = begun(tmp_path, "hot", name, "first", fixed=fixed)
         assert distance(warm_one) < distance(begun(tmp_path, "cold", name, fixed=fixed))
 
     def test_warm_start_with_several_objectives_proposes_nearer(
-        self, tmp_path: Path, name: str, fixed: dict[str, Any]
+        self, tmp_path: Path, first: SweepPaths, name: str, fixed: dict[str, Any]
     ) -> None:
         if name not in OF_SEVERAL:  # refused
             return
-        explored(tmp_path)
         changes = {**TRADE_OFF, "fixed": fixed}
         warm_one = begun(tmp_path, "hot", name, "first", **changes)
         assert distance(warm_one) < distance(begun(tmp_path, "cold", name, **changes))
 
     def test_warm_started_proposals_are_the_same_after_kills(
-        self, tmp_path: Path, name: str, fixed: dict[str, Any]
+        self, tmp_path: Path, first: SweepPaths, name: str, fixed: dict[str, Any]
     ) -> None:
-        explored(tmp_path)
         several: dict[str, Any] = TRADE_OFF if name in OF_SEVERAL else {}
         changes = {**several, "fixed": fixed, "budget": {"trials": 4}}
         whole = run_out(begun(tmp_path, "whole", name, "first", **changes), killed=False)
@@ -135,8 +145,9 @@ def test_searcher_learns_from_compatible_trials_of_a_changed_space(
 
 
 @pytest.mark.parametrize("name", ["random", "sobol"])
-def test_searcher_without_model_ignores_warm_start(tmp_path: Path, name: str) -> None:
-    explored(tmp_path)
+def test_searcher_without_model_ignores_warm_start(
+    tmp_path: Path, first: SweepPaths, name: str
+) -> None:
     hot, cold = begun(tmp_path, "hot", name, "first"), begun(tmp_path, "cold", name)
     assert proposed(hot) == proposed(cold)
 
@@ -146,9 +157,10 @@ def test_every_searcher_learns_or_not() -> None:
 
 
 class TestSeveral:
-    def test_findings_of_the_same_task_keep_their_values(self, tmp_path: Path) -> None:
+    def test_findings_of_the_same_task_keep_their_values(
+        self, tmp_path: Path, first: SweepPaths
+    ) -> None:
         """Also values of a metric that the other sweep reported, but did not optimise."""
-        first = explored(tmp_path)
         run = begun(tmp_path, "mine", "tpe", "first", **TRADE_OFF)
         assert (
             describe_source(first, run.spec)
@@ -177,9 +189,10 @@ class TestSeveral:
         for column, ours in zip(theirs, own, strict=True):
             assert min(ours) <= min(column) <= max(column) <= max(ours)
 
-    def test_unknown_objective_counts_as_the_middle_rank(self, tmp_path: Path) -> None:
+    def test_unknown_objective_counts_as_the_middle_rank(
+        self, tmp_path: Path, first: SweepPaths
+    ) -> None:
         """The first objective is replaced by the one that the other sweep optimised."""
-        first = explored(tmp_path)
         goals = {"metric": ["error", "latency"], "mode": ["max", "min"]}
         run = begun(tmp_path, "mine", "tpe", "first", **goals)
         assert "(ranks count: it reports no error, latency)" in describe_source(first, run.spec)
