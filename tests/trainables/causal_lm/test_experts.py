@@ -87,9 +87,8 @@ def test_resumes_bit_for_bit_and_is_read_by_transformers(tmp_path: Path, cache: 
     auto: Any = AutoModelForCausalLM
     tokenizer: Any = AutoTokenizer
     plain, tokens = auto.from_pretrained(tmp_path / "hf"), torch.arange(20, 36)[None]
-    assert (
-        auto_tokenizer.from_pretrained(tmp_path / "hf").eos_token_id == prepare(config, cache).end
-    )
+    end = tokenizer.from_pretrained(tmp_path / "hf").eos_token_id
+    assert end == prepare(config, cache).end
     model = CausalLM().exportable(config, weights.folder, cache).module
     with torch.no_grad():
         torch.testing.assert_close(model(tokens), plain(tokens).logits)
