@@ -109,7 +109,7 @@ def draw(layout: Layout, seed: int, *, experts: bool = False) -> CausalLMConfig:
             "packing": rng.choice(["plain", "documents"]),
             "optimizer": rng.choice(["adamw", "lion"]),
             "activation_checkpointing": rng.random() < 0.3,
-            "micro_batch_size": rng.choice([None, 8]) if layout.pp == 1 else None,
+            "micro_batch_size": rng.choice([None, 4]) if layout.pp == 1 else None,
         }
         if experts:
             given["hidden_size"] //= 2
@@ -152,9 +152,9 @@ def test_few_layouts(config: CausalLMConfig, layout: Layout) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("experts", [False, True])
 def test_any_layout(experts: bool, subtests: pytest.Subtests) -> None:
-    for seed, layout in enumerate(EXPERT_LAYOUTS if experts else LAYOUTS):
+    for number, layout in enumerate(EXPERT_LAYOUTS if experts else LAYOUTS):
         with subtests.test(layout=str(layout)):
-            check(draw(layout, seed, experts=experts), layout)
+            check(draw(layout, number % 2, experts=experts), layout)
 
 
 @pytest.mark.layouts
