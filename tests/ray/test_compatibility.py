@@ -64,18 +64,17 @@ def earlier(address: str) -> Iterator[Tune]:
     shutil.rmtree(PLACE)
 
 
-def test_folders_of_77e88994_are_restored_resumed_and_exported(earlier: Tune) -> None:
+def test_folders_of_77e88994_are_resumed_restored_and_exported(earlier: Tune) -> None:
     sweep = "digits-77e88994"
-    before = earlier.values(sweep)
-    shutil.rmtree(earlier.paths(sweep).root)
-    earlier("restore", f"backups/{sweep}")
     assert "5 finished" in earlier("resume", sweep, "--trust")
     resumed = earlier.values(sweep)
     assert [len(r.attempts) for r in earlier.trials(sweep)[:3]] == [1, 1, 1]
-    assert {trial: resumed[trial] for trial in ("t0000", "t0001", "t0002")} == {
-        trial: before[trial] for trial in ("t0000", "t0001", "t0002")
-    }
     assert "onnx" in earlier("export", sweep, "--to", "onnx")
+
+    shutil.rmtree(earlier.paths(sweep).root)
+    earlier("restore", f"backups/{sweep}")
+    earlier("resume", sweep, "--trust")
+    assert earlier.values(sweep) == resumed
 
 
 def test_pipeline_of_77e88994_goes_on_after_its_first_train_stage(earlier: Tune) -> None:

@@ -15,7 +15,7 @@ from tests.trainables.local import run_trial
 from tuning.controller.trial_jobs import with_init_seed
 
 SHIPPED = Path(__file__).parents[2] / "search_spaces" / "federated.yaml"
-SMALL = ("budget.trials=1", "fixed.rounds=3", "scheduler.max_t=3", "space.server=fedadam")
+SMALL = ("budget.trials=2", "fixed.rounds=3", "scheduler.max_t=3", "space.server=fedadam")
 
 
 def weights(trial: TrialPaths) -> dict[str, torch.Tensor]:
@@ -28,12 +28,17 @@ def weights(trial: TrialPaths) -> dict[str, torch.Tensor]:
 def test_two_workers_train_the_same_model_as_one_process(tune: Tune, tmp_path: Path) -> None:
     tune("run", SHIPPED, *(arg for change in SMALL for arg in ("--set", change)))
     spec = read_spec(tune.paths("federated"))
-    (record,) = tune.trials("federated")
-    assert record.state.value == "completed"
-    config = with_init_seed(spec, record.config, record.seed)
-    alone = run_trial(tmp_path / record.id, "federated", config, seed=record.seed)
-    for report in tune.curve("federated", record.id):
-        assert report.metrics == pytest.approx(alone.curve[report.step], rel=1e-5)
-    theirs = weights(tune.paths("federated").trial(record.id))
-    ours = weights(TrialPaths(tmp_path / record.id))
-    assert all(torch.equal(theirs[name], ours[name]) for name in ours)
+    records = tune.trials("federated")
+    assert [r.state.value for r in records] == ["completed"] * 2
+    for record in records:
+        alone = run_trial(
+            tmp_path / record.id,
+            "federated",
+            with_init_seed(spec, record.config, record.seed),
+            seed=record.seed,
+        )
+        for report in tune.curve("federated", record.id):
+            assert report.metrics == pytest.approx(alone.curve[report.step], rel=1e-5)
+        theirs = weights(tune.paths("federated").trial(record.id))
+        ours = weights(TrialPaths(tmp_path / record.id))
+        assert all(torch.equal(theirs[name], ours[name]) for name in ours)

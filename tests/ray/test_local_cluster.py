@@ -50,8 +50,6 @@ class Run:
     arguments: set[str] = field(default_factory=set)
     core_limits: set[int] = field(default_factory=set)
     modes: set[str] = field(default_factory=set)
-    read: dict[Path, tuple[int, int]] = field(default_factory=dict)
-    """Time of change and size of each file when it was read."""
 
     @property
     def paths(self) -> SweepPaths:
@@ -99,11 +97,7 @@ class Run:
         for root in (self.temporary, self.home):
             for file in root.rglob("*"):
                 with suppress(OSError):  # a socket, or just removed
-                    found = file.stat()
-                    state = (found.st_mtime_ns, found.st_size)
-                    if self.read.get(file) == state or not file.is_file():
-                        continue
-                    self.read[file], text = state, file.read_bytes()
+                    text = file.read_bytes() if file.is_file() else b""
                     if any(secret in text for secret in SECRETS):
                         self.leaks.add(str(file))
 
