@@ -86,7 +86,7 @@ class Case:
         """The trial that the tests of a trainable share."""
         if self.name not in self.runs:
             folder, before = self.cache / "runs" / self.name, global_state()
-            options = {"cache": self.cache, "seed": SEED}
+            options: dict[str, Any] = {"cache": self.cache, "seed": SEED}
             name = trainable_of(self.name)
             channel = run_trial(folder, name, self.example.config, **options)
             newest = newest_checkpoint(folder).folder
