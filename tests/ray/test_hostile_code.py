@@ -95,6 +95,7 @@ class Sweep:
     Attributes:
         tune: the program that ran it.
         failed, out: output of the first and of the second session.
+        shown: by `tune show` afterwards.
         before, trials: records by fault, after each session.
     """
 
@@ -102,6 +103,7 @@ class Sweep:
     failed: str
     before: dict[str, TrialRecord]
     out: str
+    shown: str
     trials: dict[str, TrialRecord]
 
 
@@ -119,7 +121,8 @@ def sweep(tmp_path_factory: pytest.TempPathFactory, joined: Cluster) -> Sweep:
     before = {r.params["fault"]: r for r in tune.trials("faults")}
     (tune.cwd / "helpers.py").touch()
     out = tune("resume", "faults", "--retry-failed")
-    return Sweep(tune, failed, before, out, {r.params["fault"]: r for r in tune.trials("faults")})
+    after = {r.params["fault"]: r for r in tune.trials("faults")}
+    return Sweep(tune, failed, before, out, tune("show", "faults"), after)
 
 
 def test_sweep_ends_after_three_trials_that_fail_alike(sweep: Sweep) -> None:
@@ -150,7 +153,7 @@ def test_each_mistake_is_one_line(sweep: Sweep, kind: str) -> None:
         said = f"1 of 3 reports of {record.id} lack the metric, and do not count"
     else:
         said = f"failed {record.id}: {record.reason}; log "
-    assert sweep.out.count(said) == sweep.tune("show", "faults").count(said) == 1
+    assert sweep.out.count(said) == sweep.shown.count(said) == 1
 
 
 LOOP = """

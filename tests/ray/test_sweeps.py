@@ -24,11 +24,11 @@ SHIPPED = Path(__file__).parents[2] / "search_spaces" / "conditional.yaml"
 SETTINGS = {"adam": {"learning_rate", "weight_decay"}, "sgd": {"learning_rate", "momentum"}}
 CHANGES = (
     "budget.trials=6",
-    "fixed.epochs=30",
+    "fixed.epochs=12",
     "points=[{num_layers: 2, hidden_units: 64, optimizer: adam}, {optimizer: sgd}]",
     "search.startup_trials=4",
     "scheduler.grace_period=3",
-    "scheduler.max_t=30",
+    "scheduler.max_t=12",
     "resources.workers=2",
     "checkpoint={every: 3, keep: 2}",
 )
@@ -56,7 +56,7 @@ def test_sweep_runs_from_file_to_winner(whole: Tune) -> None:
     assert results.trials["trial"].iloc[0] == whole.best("conditional")["trial"]
     assert whole.paths("conditional").leaderboard.exists()
     assert "6/6" in whole("ls")
-    assert "of steps 27, 30 in " in whole("show", "conditional", "t0000")
+    assert "of steps 9, 12 in " in whole("show", "conditional", "t0000")
     runs = dict(whole.mlflow("select name, status from runs"))
     expected = {TrialState.COMPLETED: "FINISHED", TrialState.STOPPED: "FINISHED"}
     trials = {r.id: expected[r.state] for r in whole.trials("conditional")}

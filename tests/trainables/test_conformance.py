@@ -29,6 +29,28 @@ from trainables.registry import TRAINABLES, resolve
 from trainables.runtime.seeding import SETTINGS
 from trainables.training.checkpoint import read_lineage
 
+SEED = 7
+
+
+@dataclass(frozen=True)
+class Run:
+    """A whole trial with `SEED`; tests only read it.
+
+    Attributes:
+        channel: has its reports.
+        folder: its last checkpoint.
+        before, after: the process's global state.
+    """
+
+    channel: RecordingChannel
+    folder: Path
+    before: list[object]
+    after: list[object]
+
+
+def global_state() -> list[object]:
+    return [torch.get_rng_state().tolist(), *(s.read() for s in SETTINGS.values())]
+
 
 @dataclass(frozen=True)
 class Case:
@@ -37,6 +59,7 @@ class Case:
     name: str
     folder: Path
     cache: Path
+    runs: dict[str, Run]
 
     @property
     def example(self) -> Example:
@@ -58,10 +81,17 @@ class Case:
             self.folder / label, trainable_of(self.name), given, cache=self.cache, **options
         )
 
-    def trained(self, **options: Any) -> Path:
-        """The last checkpoint of a whole trial."""
-        self.train("t", **options)
-        return newest_checkpoint(self.folder / "t").folder
+    @property
+    def run(self) -> Run:
+        """The trial that the tests of a trainable share."""
+        if self.name not in self.runs:
+            folder, before = self.cache / "runs" / self.name, global_state()
+            options: dict[str, Any] = {"cache": self.cache, "seed": SEED}
+            name = trainable_of(self.name)
+            channel = run_trial(folder, name, self.example.config, **options)
+            newest = newest_checkpoint(folder).folder
+            self.runs[self.name] = Run(channel, newest, before, global_state())
+        return self.runs[self.name]
 
     def whole(self, weights: Path) -> Path:
         """A folder with the weights of a checkpoint only, without an adapter: as for averages."""
@@ -79,9 +109,14 @@ class Case:
         return self.trainable.evaluate(self.config, weights, split, self.cache)
 
 
+@pytest.fixture(scope="module")
+def runs() -> dict[str, Run]:
+    return {}
+
+
 @pytest.fixture(params=EXAMPLES)
-def case(request: pytest.FixtureRequest, tmp_path: Path, cache: Path) -> Case:
-    return Case(request.param, tmp_path, cache)
+def case(request: pytest.FixtureRequest, tmp_path: Path, cache: Path, runs: dict[str, Run]) -> Case:
+    return Case(request.param, tmp_path, cache, runs)
 
 
 def plain_transformers(exported: Path, model: Exportable) -> list[torch.Tensor]:
@@ -107,7 +142,7 @@ class TestTrainable:
             case.trainable.Config.model_validate({**case.example.config, "no_such_key": 1})
 
     def test_same_seed_gives_the_same_curve_in_one_process(self, case: Case) -> None:
-        first, other, third = (case.train(f"t{i}", seed=seed) for i, seed in enumerate((7, 8, 7)))
+        first, other, third = case.run.channel, case.train("u", seed=8), case.train("t", seed=SEED)
         assert tuple(first.curve) == case.example.steps
         assert first.curve == third.curve
         known = case.trainable.reported_metrics(case.example.config)
@@ -117,25 +152,26 @@ class TestTrainable:
         assert losses[-1] < losses[0]
 
     def test_stopped_trial_resumes_bit_for_bit(self, case: Case) -> None:
-        whole = case.train("whole")
+        whole = case.run
         stop, *rest = case.example.steps
-        stopped = case.train("cut", channel=RecordingChannel({stop: Answer.STOP}))
+        stopped = case.train("cut", channel=RecordingChannel({stop: Answer.STOP}), seed=SEED)
         assert list(stopped.curve) == [stop]
         torch.rand(3)  # the process does something else in between
-        resumed = case.train("cut", attempt=2)
+        resumed = case.train("cut", attempt=2, seed=SEED)
         assert list(resumed.curve) == rest
-        assert {**stopped.curve, **resumed.curve} == whole.curve
-        files = [newest_checkpoint(case.folder / n).manifest.files for n in ("whole", "cut")]
+        assert {**stopped.curve, **resumed.curve} == whole.channel.curve
+        files = [
+            verify(f).files for f in (whole.folder, newest_checkpoint(case.folder / "cut").folder)
+        ]
         assert files[0][case.example.weights] == files[1][case.example.weights]
 
     def test_checkpoint_evaluates_to_the_reported_metrics(self, case: Case) -> None:
-        channel = case.train("t")
-        found = newest_checkpoint(case.folder / "t")
-        assert found.step == case.example.steps[-1]
-        assert case.example.weights in verify(found.folder).files
-        scores = case.evaluate(found.folder, Split.SELECTION)
-        assert scores == {k: channel.reports[-1].metrics[k] for k in case.example.judged}
-        whole = case.whole(found.folder)
+        found, last = verify(case.run.folder), case.run.channel.reports[-1]
+        assert found.step == last.step == case.example.steps[-1]
+        assert case.example.weights in found.files
+        scores = case.evaluate(case.run.folder, Split.SELECTION)
+        assert scores == {k: last.metrics[k] for k in case.example.judged}
+        whole = case.whole(case.run.folder)
         assert case.evaluate(whole, Split.SELECTION) == pytest.approx(scores, rel=1e-5)
         test = case.evaluate(whole, Split.TEST)
         assert test.keys() == scores.keys()
@@ -148,7 +184,7 @@ class TestTrainable:
             assert expected is None
 
     def test_mean_of_examples_is_what_evaluate_gives(self, case: Case) -> None:
-        weights = case.trained()
+        weights = case.run.folder
         each, again = (
             case.trainable.examples(case.config, weights, Split.TEST, case.cache) for _ in range(2)
         )
@@ -165,12 +201,7 @@ class TestTrainable:
         assert TrialPaths(case.folder / "t").checkpoint_steps() == until
 
     def test_global_state_is_restored(self, case: Case) -> None:
-        def state() -> list[object]:
-            return [torch.get_rng_state().tolist(), *(s.read() for s in SETTINGS.values())]
-
-        before = state()
-        case.train("t")
-        assert state() == before
+        assert case.run.after == case.run.before
 
 
 class TestWeights:
@@ -197,7 +228,7 @@ class TestWeights:
                 torch.testing.assert_close(outputs, model.module(inputs))
 
     def test_initial_reproduces_the_weights_of_step_0(self, case: Case) -> None:
-        weights, start = case.trained(seed=5), case.folder / "start"
+        weights, start = case.run.folder, case.folder / "start"
         start.mkdir()
         lineage = read_lineage(weights)
         assert case.trainable.initial(case.config, start, case.cache) == lineage

@@ -1,19 +1,21 @@
 """Every export format, verified by an independent runtime in a fresh process."""
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
 import pytest
 from safetensors.torch import load_file, save_file
 
 from results.checkpoints.commit import newest_intact, verify
-from results.export.exportable import ModelSource
+from results.export.exportable import Exportable, ModelSource
 from results.export.folder import ModelCard, export_model
 from results.export.format import FORMATS, make_format, quantized
 from results.export.formats.gguf import Gguf
 from results.export.formats.hf import HuggingFace
-from results.export.verify import REPORT, verify_export
+from results.export.verify import REPORT, Verification, verify_export
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from tests.trainables.examples import EXAMPLES
@@ -36,12 +38,12 @@ class FormatExample:
 ALL = ("causal_lm", "digits", "image_classifier")
 FORMAT_EXAMPLES = {
     "hf": FormatExample(ALL, has_tokenizer=True),
-    "onnx": FormatExample(ALL),
-    "pt2": FormatExample(ALL),
+    "onnx": FormatExample(("causal_lm", "image_classifier")),
+    "pt2": FormatExample(("causal_lm", "digits")),
     "gguf": FormatExample(("causal_lm",), has_tokenizer=True),
     "gguf-q8_0": FormatExample(("causal_lm",), has_tokenizer=True),
     "gguf-q4_k_m": FormatExample(("causal_lm",), has_tokenizer=True),
-    "onnx-int8": FormatExample(ALL),
+    "onnx-int8": FormatExample(("causal_lm", "image_classifier")),
     "booster": FormatExample(()),  # tests/trainables/tabular
     "safetensors": FormatExample(()),  # runs nowhere; see below
 }
@@ -68,6 +70,27 @@ def model_of(name: str, weights: Path) -> ModelSource:
     )
 
 
+Exported = Callable[[str, str], tuple[Path, list[Verification]]]
+
+
+@pytest.fixture(scope="module")
+def exported(trained: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Exported:
+    """The folder of a trainable's model in a format, and what its runtimes found; once each."""
+
+    @cache
+    def export(name: str, form: str) -> tuple[Path, list[Verification]]:
+        target, source = tmp_path_factory.mktemp(name) / "out", trained[name]
+        return target, export_model(source, target, form, model_of(name, source), CARD)
+
+    return export
+
+
+def with_a_wrong_weight(source: Path) -> Exportable:
+    model = model_of("causal_lm", source).exportable
+    next(model.module.parameters()).data[:, 5] += 1
+    return model
+
+
 def test_every_format_has_an_example() -> None:
     assert FORMAT_EXAMPLES.keys() == FORMATS.keys()
 
@@ -80,11 +103,9 @@ class TestConformance:
     """What every format keeps: the copy's outputs are the original's, at every input shape."""
 
     def test_copy_gives_the_outputs_of_the_original(
-        self, trained: dict[str, Path], tmp_path: Path, name: str, form: str
+        self, exported: Exported, name: str, form: str
     ) -> None:
-        source = trained[name]
-        target = tmp_path / "out"
-        verifications = export_model(source, target, form, model_of(name, source), CARD)
+        target, verifications = exported(name, form)
         report = json.loads((target / REPORT).read_text())
         assert report["passed"]
         assert [judge["runtime"] for judge in report["judges"]] == [
@@ -109,23 +130,18 @@ class TestConformance:
 
 @pytest.mark.parametrize(("form", "part"), [("gguf", 0.45), ("onnx", 0.8)])
 def test_quantized_weights_are_smaller_and_differ_a_little(
-    trained: dict[str, Path], tmp_path: Path, form: str, part: float
+    trained: dict[str, Path], exported: Exported, form: str, part: float
 ) -> None:
     """And less than the tolerance: a wrong weight is noticed."""
-    source = trained["causal_lm"]
-    model, sizes = model_of("causal_lm", source), []
-    for name in (form, quantized(form, {"gguf": "q8_0", "onnx": "int8"}[form])):
-        checks = export_model(source, tmp_path / name, name, model, CARD)
-        (file,) = (tmp_path / name).glob("model.*")
-        sizes.append(file.stat().st_size)
-    assert sizes[1] < part * sizes[0]
-    for check in checks:
+    name = quantized(form, {"gguf": "q8_0", "onnx": "int8"}[form])
+    folders = [exported("causal_lm", each)[0] for each in (form, name)]
+    whole, small = (next(f.glob("model.*")).stat().st_size for f in folders)
+    assert small < part * whole
+    for check in exported("causal_lm", name)[1]:
         assert all(0 < (case.divergence or 0) < 1e-3 for case in check.cases)
         assert all(case.error > 1e-5 for case in check.cases)
-    weight = next(model.exportable.module.parameters())
-    weight.data[:, 5] += 1
-    runtime = make_format(name).runtimes[-1]
-    assert not verify_export(tmp_path / name, runtime, model.exportable).passed
+    other = with_a_wrong_weight(trained["causal_lm"])
+    assert not verify_export(folders[1], make_format(name).runtimes[-1], other).passed
 
 
 READER, LLAMA_CPP = Gguf.runtimes
@@ -138,20 +154,19 @@ class WithoutLlamaCpp(Gguf):
 
 
 def test_gguf_is_verified_by_llama_cpp_where_it_is_installed(
-    trained: dict[str, Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    trained: dict[str, Path],
+    exported: Exported,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By transformers' reader in any case; and llama.cpp notices a wrong weight."""
-    source = trained["causal_lm"]
-    model = model_of("causal_lm", source)
-    both = export_model(source, tmp_path / "both", "gguf", model, CARD)
+    folder, both = exported("causal_lm", "gguf")
     assert [v.runtime.split()[0] for v in both] == ["transformers", "llama.cpp"]
     monkeypatch.setitem(FORMATS, "gguf", f"{__name__}:WithoutLlamaCpp")
-    assert len(export_model(source, tmp_path / "one", "gguf", model, CARD)) == 1
-
-    other = model_of("causal_lm", source)
-    weight = next(other.exportable.module.parameters())
-    weight.data[:, 5] += 1
-    found = verify_export(tmp_path / "one", LLAMA_CPP, other.exportable)
+    source = trained["causal_lm"]
+    one = export_model(source, tmp_path / "one", "gguf", model_of("causal_lm", source), CARD)
+    assert len(one) == 1
+    found = verify_export(folder, LLAMA_CPP, with_a_wrong_weight(source))
     assert found.tokens_equal
     assert not found.passed
 

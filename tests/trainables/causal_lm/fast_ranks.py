@@ -45,8 +45,11 @@ CONFIG: dict[str, Any] = {
 }
 
 
-def gradients(rank: int, world: int, folder: Path, *, compiled: bool, recompute: bool) -> None:
-    """A step of the faster loss gives the gradients of one process, also a second time."""
+def gradients(rank: int, world: int, folder: Path, *, compiled: bool) -> None:
+    """A step of the faster loss gives the gradients of one process, also a second time.
+
+    Compiled blocks also compute their activations again; the case `trial` compiles without.
+    """
     config = CausalLMConfig.model_validate(CONFIG)
     dataset = prepare(config, folder / "cache")
     tokens = to_device(dataset.sequences(Split.TRAIN)[:4], CPU)
@@ -54,9 +57,8 @@ def gradients(rank: int, world: int, folder: Path, *, compiled: bool, recompute:
     expected = NextTokenLoss(whole, config)(tokens)
     expected.backward()
     model: Any = new_model(config, dataset)
-    if recompute:
-        model.gradient_checkpointing_enable({"use_reentrant": False})
     if compiled:
+        model.gradient_checkpointing_enable({"use_reentrant": False})
         compile_blocks(model)
     shard_or_move(model, config, Mesh(Layout(dp_shard=world), rank, CPU), CPU)
     speed_up(model)
@@ -79,8 +81,7 @@ def main(rank: int, world: int, folder: Path, case: str) -> None:
     dist.init_process_group("gloo", init_method=store, rank=rank, world_size=world)
     if case == "gradients":
         for compiled in (False, True):
-            gradients(rank, world, folder, compiled=compiled, recompute=False)
-        gradients(rank, world, folder, compiled=True, recompute=True)
+            gradients(rank, world, folder, compiled=compiled)
     else:
         options = {"rank": rank, "world_size": world, "cache": folder / "cache"}
         layout = LayoutSpec(dp_shard=world)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch.nn import functional as F
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from results.export.exportable import ModelSource
 from results.export.folder import ModelCard, export_model
@@ -85,7 +85,10 @@ def test_resumes_bit_for_bit_and_is_read_by_transformers(tmp_path: Path, cache: 
     assert scores["eval_loss"] == losses[-1]
     CausalLM().export_hf(config, weights.folder, tmp_path / "hf", cache)
     auto: Any = AutoModelForCausalLM
+    tokenizer: Any = AutoTokenizer
     plain, tokens = auto.from_pretrained(tmp_path / "hf"), torch.arange(20, 36)[None]
+    end = tokenizer.from_pretrained(tmp_path / "hf").eos_token_id
+    assert end == prepare(config, cache).end
     model = CausalLM().exportable(config, weights.folder, cache).module
     with torch.no_grad():
         torch.testing.assert_close(model(tokens), plain(tokens).logits)

@@ -1,13 +1,10 @@
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from results.averaging import average
 from results.trial_paths import TrialPaths
 from tests.trainables.examples import EXAMPLES
 from tests.trainables.local import RecordingChannel, newest_checkpoint, run_trial
@@ -21,21 +18,6 @@ from trainables.job import Answer
 from trainables.training.checkpoint import read_lineage
 
 TINY = EXAMPLES["causal_lm"].config
-
-PLAIN_LOSS = """
-import json, sys
-import numpy as np, torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
-model = AutoModelForCausalLM.from_pretrained(sys.argv[1])
-tokenizer = AutoTokenizer.from_pretrained(sys.argv[1])
-tokens = torch.from_numpy(np.load(sys.argv[2]).astype(np.int64))
-with torch.no_grad():
-    logits = model(input_ids=tokens[:, :-1]).logits
-loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), tokens[:, 1:].flatten())
-text = "def f(x):\\n    return x + 1  # \\u00e9"
-ids = tokenizer(text)["input_ids"]
-print(json.dumps([loss.item(), tokenizer.decode(ids) == text, tokenizer.eos_token_id]))
-"""
 
 
 def checkpoint(folder: Path) -> Path:
@@ -57,32 +39,6 @@ def test_sigterm_between_two_reports_loses_no_step(tmp_path: Path, cache: Path) 
     first, rest = leave_between_reports(tmp_path / "t", told=True, cache=cache)
     assert TrialPaths(tmp_path / "t").checkpoint_steps() == [5, 6]
     assert {**first.curve, **rest.curve} == whole.curve
-
-
-def test_exported_soup_has_the_same_loss_in_transformers(tmp_path: Path, cache: Path) -> None:
-    for name, rate in (("a", 0.01), ("b", 0.03)):
-        run_trial(tmp_path / name, "causal_lm", {**TINY, "learning_rate": rate}, cache=cache)
-    soup = tmp_path / "soup"
-    soup.mkdir()
-    average(
-        [checkpoint(tmp_path / n) / "model.safetensors" for n in "ab"], soup / "model.safetensors"
-    )
-    config = CausalLMConfig.model_validate({**TINY, "eval_sequences": 10_000})
-    expected = CausalLM().evaluate(config, soup, Split.TEST, cache)["eval_loss"]
-    CausalLM().export_hf(config, soup, tmp_path / "hf", cache)
-    rows = prepare(config, cache).folder / "test.npy"
-    run = subprocess.run(
-        [sys.executable, "-c", PLAIN_LOSS, str(tmp_path / "hf"), str(rows)],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={"HF_HUB_OFFLINE": "1", "PATH": ""},
-        cwd=tmp_path,
-    )
-    loss, round_trip, end = json.loads(run.stdout)
-    assert loss == pytest.approx(expected, rel=1e-5)
-    assert round_trip
-    assert end == prepare(config, cache).meta["end"]
 
 
 def test_pretrained_model_is_trained_with_its_own_tokenizer(

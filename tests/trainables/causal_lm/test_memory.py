@@ -151,11 +151,10 @@ def test_few_layouts(config: CausalLMConfig, layout: Layout) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("experts", [False, True])
-@pytest.mark.parametrize("seed", [0, 1])
-def test_any_layout(seed: int, experts: bool, subtests: pytest.Subtests) -> None:
-    for layout in EXPERT_LAYOUTS if experts else LAYOUTS:
+def test_any_layout(experts: bool, subtests: pytest.Subtests) -> None:
+    for number, layout in enumerate(EXPERT_LAYOUTS if experts else LAYOUTS):
         with subtests.test(layout=str(layout)):
-            check(draw(layout, seed, experts=experts), layout)
+            check(draw(layout, number % 2, experts=experts), layout)
 
 
 @pytest.mark.layouts
@@ -167,9 +166,8 @@ def test_experts_with_tokens_of_other_ranks(layout: Layout) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", [one for one in LAYOUTS if one.tp == one.pp == 1], ids=str)
 def test_adapter_on_any_layout(layout: Layout) -> None:
-    for lora in LORA:
-        for dtype in ("float32", "bfloat16"):
-            check(adapted(lora, dtype=dtype), layout)
+    for lora, dtype in zip(LORA, ("float32", "bfloat16"), strict=True):
+        check(adapted(lora, dtype=dtype), layout)
 
 
 @pytest.mark.slow
