@@ -28,7 +28,7 @@ def test_damaged_sweep_folder_resumes_or_is_refused(
     monkeypatch.setenv("COLUMNS", "120")
     sweep = folders.make_sweep(tmp_path / "whole")
     resumed = 0
-    count = max(10, COUNT // 12)
+    count = max(20, COUNT // 6)
     for seed in range(count):
         paths = folders.damaged(sweep, tmp_path / f"{seed}", random.Random(seed))
         try:
@@ -39,7 +39,7 @@ def test_damaged_sweep_folder_resumes_or_is_refused(
 
 
 def test_hostile_sweep_file_loads_or_is_refused_in_time(tmp_path: Path) -> None:
-    loaded, count = 0, max(10, COUNT // 12)
+    loaded, count = 0, max(20, COUNT // 6)
     for seed in range(count):
         try:
             loaded += hostile.check(hostile.hostile(random.Random(seed)), tmp_path)
@@ -54,7 +54,7 @@ def test_damaged_records_are_named_or_change_no_answer(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "120")
     sweeps = records.make_sweeps(tmp_path / "whole")
-    for seed in range(max(6, COUNT // 20)):
+    for seed in range(max(12, COUNT // 10)):
         found = records.check(
             sweeps[seed % 3], tmp_path / f"{seed}", random.Random(seed), uses=False
         )

@@ -37,3 +37,9 @@ def test_detached_run_checks_the_file_in_the_foreground(tune: Tune) -> None:
     err = tune("run", "digits.yaml", "--set", "fixed.epochs=none", "--detach", code=2)
     assert "epochs" in err
     assert not (tune.cwd / "sweeps").exists()
+
+    said = tune("run", "digits.yaml", "--set", "budget.trials=1", "--detach")
+    paths = tune.paths("digits")
+    assert f"its output goes to {paths.log}" in said
+    wait_for(lambda: "winner t0000" in paths.log.read_text())
+    assert current_driver(paths.lock) is None

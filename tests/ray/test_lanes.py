@@ -80,6 +80,8 @@ class Short(Roles):
     def train(self, config, worker):
         worker.report(step=1, metrics={"loss": 0.0}, final=True)
 
+class Alone(Roles):
+    isolation = "trial"
 """
 
 SWEEP = """
@@ -139,6 +141,11 @@ def test_lane_trials_do_not_depend_on_earlier_trials(tune: Tune, sweep: Path) ->
     assert "MiB of host memory beyond the " in leak_of(records[LEAKING])
     assert f"leak, lane replaced: {records[LEAKING].id} (rank 1: " in out
     assert "leak: rank 1: " in tune("show", "lanes", records[LEAKING].id)
+
+    alone = ["--set", "trainable=roles.py:Alone", "--set", "space.index={grid_search: [0, 2]}"]
+    tune("run", sweep, "--name", "alone", *alone)
+    assert list(tune.values("alone").values()) == curves[:2]
+    assert len(set(pids(tune, "alone"))) == 2, "the trainable asks for fresh processes"
 
 
 def test_trials_start_no_process_of_ray_tune(tune: Tune, sweep: Path, joined: Cluster) -> None:

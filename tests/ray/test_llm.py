@@ -104,18 +104,19 @@ def exported(output: str) -> Path:
 
 
 def test_exports_have_the_losses_of_their_models(swept: Tune) -> None:
-    """The winner and an average, verified in a fresh process before they are published.
+    """The winner and averages, verified in a fresh process before they are published.
 
     Every format of a model has its test in `tests/results/export`.
     """
     best = swept.best("llm")
     ours = [Path(best["checkpoint"])]
     theirs = [exported(swept("export", "llm", "--to", "hf"))]
-    out = swept("average", "llm", "--top", "3", "--method", "uniform")
-    assert "on the test split, which the search did not see" in out
-    ours.append(Path(re.search(r"^soup (.*)$", out, re.MULTILINE).group(1)))
-    output = swept("export", "llm", "--soup", ours[-1].name, "--to", "hf,gguf")
-    theirs.append(exported(output))
+    for method, to in (("greedy", "hf"), ("uniform", "hf,gguf")):
+        out = swept("average", "llm", "--top", "3", "--method", method)
+        assert "on the test split, which the search did not see" in out
+        ours.append(Path(re.search(r"^soup (.*)$", out, re.MULTILINE).group(1)))
+        output = swept("export", "llm", "--soup", ours[-1].name, "--to", to)
+        theirs.append(exported(output))
     assert output.count("verified   ") == 3, "llama.cpp verifies the GGUF file too"
     assert output.count("same token ids") == 2, "of transformers and llama.cpp"
 
@@ -125,16 +126,16 @@ def test_exports_have_the_losses_of_their_models(swept: Tune) -> None:
 
 
 def test_best_confirm_trains_on_workers_of_the_sweep(swept: Tune) -> None:
-    output = swept("best", "llm", "--confirm", "1", "--seeds", "1")
-    assert "1 of 1, " in output
+    output = swept("best", "llm", "--confirm", "2", "--seeds", "1")
+    assert "2 of 2, " in output
     assert "test split" in output
     paths = swept.paths("llm")
     made = confirmation.read(paths)
     assert made is not None
-    (one,) = made.trials
-    found = environment.read(paths.retrained(one.trial, made.seeds[0]), 1)
-    assert found is not None
-    assert found.hardware["workers"] == "2"
+    for one in made.trials:
+        found = environment.read(paths.retrained(one.trial, made.seeds[0]), 1)
+        assert found is not None
+        assert found.hardware["workers"] == "2"
 
 
 def test_trials_share_one_tokenised_cache(swept: Tune) -> None:

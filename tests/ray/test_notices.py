@@ -63,7 +63,9 @@ tracking: {{name: none}}
 """
 
 
-@pytest.mark.parametrize("trainable", ["tests.ray.stepping:Endless", "noticed.py:build"])
+@pytest.mark.parametrize(
+    "trainable", ["tests.ray.stepping:Endless", "noticed.py:train", "noticed.py:build"]
+)
 def test_no_step_is_lost_after_a_notice(tmp_path: Path, trainable: str) -> None:
     end, ours = tmp_path / "end", trainable.startswith("tests.")
     every = "checkpoint: {every: 1000}" if ours else ""  # a loop saves when it likes

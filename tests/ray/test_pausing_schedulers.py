@@ -26,6 +26,13 @@ resources: {concurrency: 1}
 tracking: {name: none}
 """
 
+SEVERAL = [
+    "metric=[total, cost]",
+    "mode=[max, min]",
+    "scheduler={name: asha_promote, max_t: 4, reduction_factor: 2}",
+    "budget.trials=6",
+]
+
 
 @pytest.fixture
 def counter(tune: Tune) -> Path:
@@ -47,6 +54,22 @@ def test_pbt_copies_weights(tune: Tune, counter: Path) -> None:
     assert rates == [donor, donor, taken.after["rate"], taken.after["rate"]]
     assert [p.step for p in tune.curve("counter", clone.id) if p.attempt == 2] == [3, 4]
     assert f"{clone.id} at step 2: rate " in tune("show", "counter")
+
+
+def test_asha_promote_with_two_objectives(tune: Tune, counter: Path) -> None:
+    out = tune("run", counter, *(part for s in SEVERAL for part in ("--set", s)))
+    assert "search sobol (as the sweep file says)" in out
+    records = tune.trials("counter")
+    ends = [(r.state, r.end_step) for r in records]
+    assert (TrialState.COMPLETED, 4) in ends
+    assert {state for state, step in ends if step != 4} == {TrialState.PAUSED}
+    again = [r for r in records if len(r.attempts) > 1]
+    for record in again:
+        steps = [p.step for p in tune.curve("counter", record.id)]
+        assert steps == list(range(1, len(steps) + 1))
+    assert again
+    front = tune.best("counter")["front"]
+    assert len(front) == len(records)  # more total is more cost: nothing dominates anything
 
 
 GROWING = [

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from results.analysis import confirmation as confirmations
 from results.checkpoints.commit import newest_intact
 from results.paths import SweepPaths
-from results.records.trial import TrialState
+from results.records.trial import TrialState, read_reports
 from results.records.worker_samples import phase_seconds
 from results.trial_paths import TrialPaths
 from tests.chaos.cluster import Cluster
@@ -108,8 +109,18 @@ def test_ray_train_loop_is_resumed_and_stopped_early(tune: Tune, joined: Cluster
     assert all(seconds["compute"] and seconds["report"] for seconds in measured.values())
     check_processes(paths)
 
-    assert "bit-identical in all of 6 reports" in tune("reproduce", "loop", best["trial"])
+    check_repetitions(tune, paths, best["trial"])
     assert not joined.left()
+
+
+def check_repetitions(tune: Tune, paths: SweepPaths, trial: str) -> None:
+    """`tune reproduce` and `tune best --confirm` run the loop to the end of the trial."""
+    assert "bit-identical in all of 6 reports" in tune("reproduce", "loop", trial)
+    tune("best", "loop", "--confirm", "1", "--seeds", "1")
+    confirmation = confirmations.read(paths)
+    assert [c.trial for c in confirmation.trials] == [trial]
+    again = paths.retrained(trial, confirmation.seeds[0])
+    assert [r.step for r in read_reports(again)] == [1, 2, 3, 4, 5, 6]
 
 
 def check_processes(paths: SweepPaths) -> None:

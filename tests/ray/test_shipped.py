@@ -71,17 +71,7 @@ SMALL: dict[str, tuple[str, ...]] = {
 }
 
 
-ALIKE = ("dpo", "distill", "lightgbm")
-"""Their sweeps differ from those of others in the trainable alone."""
-
-
-@pytest.mark.parametrize("name", ALIKE)
-def test_file_trains_a_trial(tune: Tune, name: str) -> None:
-    changes = [part for change in SMALL[name] for part in ("--set", change)]
-    tune("trial", SHIPPED / f"{name}.yaml", *changes)
-
-
-@pytest.mark.parametrize("name", [name for name in SMALL if name not in ALIKE])
+@pytest.mark.parametrize("name", SMALL)
 def test_file_runs_to_its_winner(tune: Tune, name: str) -> None:
     changes = ("budget.trials=2", *SMALL[name])
     out = tune("run", SHIPPED / f"{name}.yaml", *(a for c in changes for a in ("--set", c)))

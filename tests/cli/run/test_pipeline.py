@@ -74,11 +74,12 @@ def test_two_stages_that_run_at_once_end_with_their_driver(tune: Tune, how: str)
     assert process.returncode == (-signal.SIGKILL if how == "kill" else 130), printed
     wait_for(lambda: gone(paths))
     assert done(paths) == {"a": False, "b": False}
-    assert ("the pipeline goes on with tune resume" in printed) == (how != "kill")
-    if how == "pause":
-        tune.write("go", "")
-        assert "stage a: resumed" in tune("resume", "words").out
-        assert done(paths) == {"a": True, "b": True, "c": True}
+    if how == "kill":
+        return
+    assert "the pipeline goes on with tune resume" in printed
+    tune.write("go", "")
+    assert "stage a: resumed" in tune("resume", "words").out
+    assert done(paths) == {"a": True, "b": True, "c": True}
 
 
 @pytest.mark.slow

@@ -109,7 +109,7 @@ def test_confirmation_trains_it_again(tune: Tune, kind: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("kind", ["train_fn", "program.py"])
+@KINDS
 def test_it_is_reproduced(tune: Tune, kind: str) -> None:
     trained(sweep(tune, kind, name="none"), budget={"trials": 1}, points=[{"rate": 0.1}])
     assert tune("reproduce", "mine", "t0000").out == ("t0000: bit-identical in all of 4 reports\n")

@@ -140,18 +140,10 @@ def test_session_that_ends_by_a_mistake_raises_its_own_words(tmp_path: Path) -> 
 
 
 def test_interrupted_run_ends_its_session_first(tmp_path: Path) -> None:
-    paths, interrupted = make_sweep(tmp_path), threading.Event()
-
-    class Slow(tuning.SweepEvents):
-        def session_ended(self, ending: Any) -> None:
-            interrupted.wait(60)
-
-    def interrupt() -> None:
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        interrupted.set()
-
-    run = tuning.load(paths.root).start(callbacks=[Slow()])
-    threading.Timer(0.1, interrupt).start()
+    paths = make_sweep(tmp_path)
+    run, main = tuning.load(paths.root).start(), threading.main_thread().ident
+    assert main is not None
+    threading.Timer(0.1, signal.pthread_kill, (main, signal.SIGINT)).start()
     with pytest.raises(KeyboardInterrupt):
         run.finish()
     assert not run.running
