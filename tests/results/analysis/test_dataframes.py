@@ -11,6 +11,7 @@ from results.analysis.dataframes import attempts_frame, reports_frame, trials_fr
 from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
 from results.records.trial import Attempt, Report, read_trial, write_trial
+from results.sweep_folder.folder import SweepState, write_state
 from search_spaces.errors import UserError
 from tests.reports import append_report
 from tests.results.written import add_trial
@@ -58,6 +59,7 @@ def test_frames_of_an_empty_sweep_are_empty(sweep: SweepPaths) -> None:
 def test_load_reads_a_sweep_folder(sweep: SweepPaths) -> None:
     add_trial(sweep, 0, {1: 0.5})
     sweep.spec.write_bytes(SHIPPED.read_bytes())
+    write_state(sweep, SweepState("key", (1.0,), (2.0,)))
     loaded = load(str(sweep.root))
     assert (loaded.name, loaded.metric, loaded.mode) == ("digits-1", "accuracy", "max")
     assert len(loaded.trials) == len(loaded.reports) == len(loaded.attempts) == 1

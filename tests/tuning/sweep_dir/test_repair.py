@@ -262,7 +262,7 @@ def test_record_that_could_not_be_written_is_no_damage(paths: SweepPaths, first:
     for _ in range(2):
         blocked = record.with_name(f".{record.name}.{os.getpid()}.tmp")
         blocked.mkdir(parents=True)
-        with pytest.raises(IsADirectoryError):
+        with pytest.raises(UserError, match="move the folder away"):
             write_logged(paths, record, b"{}")
         blocked.rmdir()
     change(paths.trial("t0001").record)
