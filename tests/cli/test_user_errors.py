@@ -87,11 +87,12 @@ def test_damaged_files_are_named(tune: Tune) -> None:
     record = paths.trial("t0001").record
     record.write_text('{"id": "t0001", ')
     output = f"{record}: not a readable trial record (Invalid JSON: EOF"
-    assert tune.refused("show", "mine", "t0001").startswith(output)
+    assert tune("show", "mine", "t0001", code=3).err.startswith(output)
     assert tune("show", "mine", "t0000", code=3).out.startswith("t0000 ")
 
     paths.state.write_text('{"key": "a"}')
-    assert "its state.json, which says who made it, is missing" in tune.refused("resume", "mine")
+    said = tune("resume", "mine", code=3).err
+    assert "its state.json, which says who made it, is missing" in said
     out = tune("resume", "mine", "--trust").out
     assert f"repaired: {paths.state}: not readable" in out
     assert f"repaired: {output}" in out

@@ -59,11 +59,11 @@ class BadRows:
         """
         left = iter(rows)
         while group := list(itertools.islice(left, size)):
-            bad = next((row for row in group if isinstance(row, BadRow)), None)
-            if bad is not None:
-                self.add(bad)
+            good = [row for row in group if not isinstance(row, BadRow)]
+            if len(good) == len(group):
+                yield from good
             else:
-                yield from (row for row in group if not isinstance(row, BadRow))
+                self.add(next(row for row in group if isinstance(row, BadRow)))
 
     def log(self) -> None:
         """Warn of what is left out."""
