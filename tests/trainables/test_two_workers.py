@@ -88,10 +88,9 @@ def test_both_ranks_leave_between_two_reports_and_resume_bit_for_bit(
 def test_every_rank_counts_its_wait_for_gradients(two: Trained) -> None:
     samples = list(read_samples(two.paths("whole"), 1))
     assert {s.rank for s in samples} == {0, 1}
-    for sample in samples:
-        assert sample.values["system/seconds_communication"] >= 0
-    waited = sum(s.values["system/seconds_communication"] for s in samples)
-    worked = sum(s.values["system/seconds_compute"] for s in samples)
+    # a sample of seconds without an update, as on a busy machine, has none
+    waited = sum(s.values.get("system/seconds_communication", 0.0) for s in samples)
+    worked = sum(s.values.get("system/seconds_compute", 0.0) for s in samples)
     assert 0 < waited < 10 * worked
 
 
