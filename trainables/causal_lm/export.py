@@ -31,15 +31,19 @@ CONVERSATION = (
 
 
 class Logits(nn.Module):
-    """A `transformers` model with one input and one output."""
+    """A `transformers` model with one input and one output; `pad` is the token behind texts."""
 
-    def __init__(self, model: nn.Module) -> None:
+    def __init__(self, model: nn.Module, pad: int | None = None) -> None:
         super().__init__()
-        self.model = model
+        self.model, self._pad = model, pad
 
     def forward(self, input_ids: torch.Tensor) -> torch.Tensor:
         """Logits [sequences, tokens, vocabulary] of token ids [sequences, tokens]."""
-        out: Any = self.model(input_ids=input_ids, use_cache=False)
+        more = {}
+        if self._pad is not None:  # such a token inside a text is no padding
+            behind = (input_ids != self._pad).long().flip(1).cumsum(1).flip(1)
+            more["attention_mask"] = behind.clamp(max=1)
+        out: Any = self.model(input_ids=input_ids, use_cache=False, **more)
         logits: torch.Tensor = out.logits
         return logits
 

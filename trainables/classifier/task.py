@@ -241,12 +241,13 @@ class ClassifierTask(LanguageTask):
         It predicts rows of files like those that it learned from, of answers those preferred.
         """
         model: Any = load_merged(self.config, self.dataset, weights).eval()
-        rows = np.resize(np.arange(self._count(Split.SELECTION)), 4)
-        ids, _, types = self._texts(Split.SELECTION, rows, torch.device("cpu"))
+        longest = np.argsort(-self._lengths[Split.SELECTION].min(axis=1), kind="stable")
+        ids, mask, types = self._texts(Split.SELECTION, np.resize(longest, 4), torch.device("cpu"))
+        ids = ids[:4, : int(mask[:4].sum(dim=1).min())]  # transformers masks no padding by itself
         examples = (ids[:2], ids[:1, : max(2, ids.shape[1] // 2)], ids[1:4, :2])
         names = {0: "batch", 1: "sequence"}
         return Exportable(
-            Logits(model),
+            Logits(model, self._pad),
             "input_ids",
             "logits",
             examples,

@@ -92,7 +92,8 @@ class TorchExport(Format):
         """See the base class."""
         import torch
 
-        source, example = model.exportable, (model.exportable.examples[0],)
+        source = model.exportable
+        example = (source.examples[0].clone(),)  # a part of a tensor would be asked for its whole
         with quiet_exporters():
             program = torch.export.export(
                 source.module, example, dynamic_shapes=(_dynamic_shapes(source),), strict=False

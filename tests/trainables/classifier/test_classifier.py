@@ -18,6 +18,8 @@ from transformers import (
     BertTokenizerFast,
 )
 
+from results.export.exportable import ModelSource
+from results.export.formats.torch_export import TorchExport
 from search_spaces.errors import UserError
 from tests.trainables.classifier import trl_losses
 from tests.trainables.examples import EXAMPLES
@@ -156,6 +158,22 @@ def test_export_is_a_plain_folder_that_predicts_the_same(tmp_path: Path) -> None
     for line, row in zip(lines, logits.softmax(1).tolist(), strict=True):
         assert line["probabilities"] == pytest.approx({"neg": row[0], "pos": row[1]}, abs=1e-5)
         assert line["label"] == max(line["probabilities"], key=line["probabilities"].get)
+
+
+def test_exported_encoder_masks_padding(tmp_path: Path) -> None:
+    config, cache = config_of(tmp_path, data={"text_pair": None}), tmp_path / "cache"
+    run_trial(tmp_path / "t", "classifier", config, cache=cache)
+    trained, trainable = newest_checkpoint(tmp_path / "t").folder, resolve("classifier")
+    given = ClassifierConfig.model_validate(config)
+    source = ModelSource(
+        trained, lambda: trainable.exportable(given, trained, cache), lambda folder: None
+    )
+    TorchExport().write(source, tmp_path)
+    program = torch.export.load(tmp_path / "model.pt2").module()
+    ids = torch.tensor([[2, 5, 11, 3], [2, 6, 3, 0]])  # [PAD] is 0
+    alone = torch.cat([program(ids[:1]), program(ids[1:, :3])])
+    torch.testing.assert_close(program(ids), alone)
+    torch.testing.assert_close(source.exportable.module(ids), alone)
 
 
 def test_names_and_order_of_a_pretrained_classifier_stay(tmp_path: Path) -> None:
