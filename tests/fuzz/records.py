@@ -39,6 +39,7 @@ SPEC = {
     "scheduler": {"name": "asha", "grace_period": 2, "max_t": 4, "time_attr": "step"},
     "budget": {"trials": 5},
     "resources": {"workers": 1},
+    "checkpoint": {"keep": 9},  # a thread deletes older ones, also while the folder is copied
 }
 KILLED_IN, KILLED_AT = "t0003", 3
 _LOCKS = shutil.ignore_patterns("owner.lock*", ".*")
