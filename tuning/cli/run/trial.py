@@ -57,18 +57,13 @@ def trial(
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.preflight.relative_paths import data_notes, with_absolute_fixed
 
-    if device == "cpu":
-        os.environ["CUDA_VISIBLE_DEVICES"] = ""  # torch is not imported yet
     in_group = int(os.environ.get("WORLD_SIZE", "1")) > 1
     if folder is None and in_group:
         raise UserError("--folder is needed under torchrun: the ranks share the trial's folder")
     if workers is not None:
         set_ = [*set_, f"resources.workers={workers}"]
     loaded = load_sweep(file, set_)
-    # as a worker of Ray, before torch is imported: more threads wait for each other on busy cores
-    os.environ.setdefault(
-        "OMP_NUM_THREADS", str(max(1, int(loaded.spec.resources.cpus_per_worker)))
-    )
+    _prepare_torch(device, loaded.spec.resources.cpus_per_worker)
     params = preflight(loaded, files=True)[0]
     for line in () if in_group else data_notes(loaded):
         echo(line, err=True)
@@ -81,6 +76,15 @@ def trial(
         if folder and not in_group:
             echo(f"kept in {shared}")
     raise typer.Exit(code)
+
+
+def _prepare_torch(device: str, cpus: float) -> None:
+    """Choose devices and threads before it is imported; more threads than a worker has wait for
+    each other on busy cores.
+    """
+    if device == "cpu":
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
+    os.environ.setdefault("OMP_NUM_THREADS", str(max(1, int(cpus))))
 
 
 def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
