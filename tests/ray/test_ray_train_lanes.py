@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from results.records.trial import TrialState
 from tests.ray.conftest import Tune
 
@@ -64,10 +66,11 @@ def run(tune: Tune, name: str, kinds: str, workers: int, more: str = "") -> list
     return [re.findall(r"pid (\d+)", log)[-1] for log in logs]
 
 
-def test_trials_of_one_lane_equal_those_of_fresh_processes(tune: Tune) -> None:
-    shared = run(tune, "shared", "a, ends, b", 2)
-    apart = run(tune, "apart", "a, b", 2, ", isolation: trial")
-    assert (len(set(shared)), len(set(apart))) == (1, 2)
+@pytest.mark.parametrize("workers", [1, 2])
+def test_trials_of_one_lane_equal_those_of_fresh_processes(tune: Tune, workers: int) -> None:
+    shared = run(tune, "shared", "a, ends, b", workers)
+    apart = run(tune, "apart", "a, ends, b", workers, ", isolation: trial")
+    assert (len(set(shared)), len(set(apart))) == (1, 3)
     curves = [*tune.values("shared").values(), *tune.values("apart").values()]
     assert len(curves[0]) == 3
     assert all(curve == curves[0] for curve in curves)

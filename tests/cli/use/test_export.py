@@ -100,13 +100,13 @@ def test_confirm_average_and_export_digits(tune: Tune, own: Path) -> None:
         return [row["output"] for row in rows]
 
     assert "confirmed" in tune("best", "digits", "--confirm", "2", "--seeds", "3").out
-    output = tune("export", "digits", "--to", "mlflow", "--no-verify").out
+    output = tune("export", "digits", "--to", "mlflow").out
     assert "version 1, @champion" in output, "the confirmation separates it from the other trial"
     assert "averaged 2 of 2" in tune("average", "digits", "--top", "2", "--method", "uniform").out
     soup = ("--soup", "uniform-2")
-    made = tune("export", "digits", *soup, "--to", "hf,pt2,onnx,mlflow", "--no-verify")
+    made = tune("export", "digits", *soup, "--to", "hf,pt2,onnx,mlflow")
     assert "it/s" not in made.err, "no library draws its progress bar"
-    assert made.out.count("verified   ") == 1, "what is registered always is"
+    assert made.out.count("verified   ") == 4
     assert "version 2, @candidate" in made.out
     assert "not @champion: the average is not significantly better" in made.out
 
@@ -145,7 +145,6 @@ def test_classic_layout_has_the_logs_and_the_model(tune: Tune, own: Path) -> Non
     out = tune("export", "digits", "--trial", "t0001", "--layout", "classic").out
     folder = own / "digits" / "results" / "exports" / "t0001-classic"
     assert f'from_pretrained("{folder}/final"' in out
-    assert "verified   " in out
     reports = read_reports(TrialPaths(own / "digits" / "trials" / "t0001"))
     log = json.loads((folder / "training_log.json").read_text())
     assert [(row["step"], row["loss"]) for row in log] == [
@@ -166,9 +165,7 @@ def test_copy_that_differs_is_not_registered(
     tune: Tune, own: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(model_registry, "RUNTIME", Runtime("run_mlflow.py", tolerance=-1.0))
-    assert "not registered, the copy differs" in tune.refused(
-        "export", "digits", "--to", "mlflow", "--no-verify"
-    )
+    assert "not registered, the copy differs" in tune.refused("export", "digits", "--to", "mlflow")
     from mlflow import MlflowClient
 
     client = MlflowClient(f"sqlite:///{own}/mlflow.db")
@@ -201,7 +198,6 @@ def test_generate_continues_a_text(tune: Tune, own: Path) -> None:
         (("--prompt", "a", "--top-p", "0.5"), "--top-p: has no effect with temperature 0"),
         (("--prompt", ""), "--prompt: is empty"),
         (("--prompt", "a" * 99), "positions"),
-        (("--prompt", "a\udcff"), "--prompt: is not text in UTF-8"),
         (("--prompt", "a", "--chat"), "has no chat template"),
     ],
 )
@@ -209,23 +205,6 @@ def test_generate_refuses_in_one_line(tune: Tune, options: tuple[str, ...], prob
     refused = tune.refused("generate", "causal_lm", *options)
     assert problem in refused
     assert refused.count("\n") == 1
-
-
-def test_prompts_of_a_file_do_not_change_each_other(tune: Tune) -> None:
-    short, long = "a\u2028b", "abcdefghij"
-    tune.write("alone.txt", short)
-    tune.write("both.txt", f"{short}\n{long}")
-    options = ("--max-new-tokens", "9")
-    alone = tune("generate", "causal_lm", "--prompts", "alone.txt", *options).out
-    assert json.loads(alone)["prompt"] == short
-    both = tune("generate", "causal_lm", "--prompts", "both.txt", *options).out
-    assert both.split("\n")[0] == alone.rstrip("\n")
-
-
-def test_predict_refuses_tokens_that_are_no_whole_numbers(tune: Tune) -> None:
-    tune.write("tokens.json", "[[1, 2.5]]")
-    refused = tune.refused("predict", "causal_lm", "--input", "tokens.json")
-    assert refused == "--input tokens.json: must be whole numbers, and some are not\n"
 
 
 def test_predict_refuses_rows_of_another_shape(tune: Tune) -> None:

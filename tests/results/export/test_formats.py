@@ -38,12 +38,12 @@ class FormatExample:
 ALL = ("causal_lm", "digits", "image_classifier")
 FORMAT_EXAMPLES = {
     "hf": FormatExample(ALL, has_tokenizer=True),
-    "onnx": FormatExample(("causal_lm", "image_classifier")),
-    "pt2": FormatExample(("causal_lm", "digits")),
+    "onnx": FormatExample(ALL),
+    "pt2": FormatExample(ALL),
     "gguf": FormatExample(("causal_lm",), has_tokenizer=True),
     "gguf-q8_0": FormatExample(("causal_lm",), has_tokenizer=True),
     "gguf-q4_k_m": FormatExample(("causal_lm",), has_tokenizer=True),
-    "onnx-int8": FormatExample(("causal_lm", "image_classifier")),
+    "onnx-int8": FormatExample(ALL),
     "booster": FormatExample(()),  # tests/trainables/tabular
     "safetensors": FormatExample(()),  # runs nowhere; see below
 }

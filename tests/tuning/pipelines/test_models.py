@@ -81,9 +81,7 @@ def test_an_export_stage_registers_the_model_in_mlflow(
     made: PipelinePaths, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/mlflow.db")
-    stage = ExportStage(
-        name="registered", kind="export", model="sft.winner", to=["mlflow"], verify=False
-    )
+    stage = ExportStage(name="registered", kind="export", model="sft.winner", to=["mlflow"])
     output = run_stage(stage, StageContext(load_pipeline(made.spec), made))
     from mlflow import MlflowClient
 
