@@ -96,15 +96,17 @@ def run_local(
         for name, default in (("RANK", "0"), ("WORLD_SIZE", "1"), ("LOCAL_RANK", "0"))
     )
     device = torch.device("cuda", local_rank) if torch.cuda.is_available() else torch.device("cpu")
-    if world_size > 1:
-        dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    # one rank has a group, too, as a lane of one worker: loops use it
+    store = None if world_size > 1 else dist.HashStore()  # type: ignore[attr-defined]
+    backend = "nccl" if device.type == "cuda" else "gloo"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size)
     restore = install_sigterm_handler()
     try:
         ranks: dict[str, Any] = {"rank": rank, "world_size": world_size, "local_rank": local_rank}
         run_trial(job, channel, device, **ranks, watch=watch)
     finally:
         restore()
-        if world_size > 1:
+        if dist.is_initialized():  # a loop may have ended it
             dist.destroy_process_group()
 
 

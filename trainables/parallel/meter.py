@@ -206,10 +206,10 @@ class Meter(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def _axes(mesh: Mesh) -> dict[str, tuple[str, int]]:
     """The axis of each process group by its name, and its number of ranks."""
-    if not dist.is_initialized():
+    axes = [name for name, size in mesh.layout.sizes.items() if size > 1]
+    if not axes or not dist.is_initialized():
         return {}
     world = dist.group.WORLD
-    axes = [name for name, size in mesh.layout.sizes.items() if size > 1]
     found = [] if world is None else [("all" if len(axes) > 1 else axes[0], world)]
     named: dict[str, tuple[str, int]] = {}
     for name, group in (*found, *mesh.groups):  # axes with the same ranks may have one group

@@ -131,13 +131,14 @@ budget: {trials: 1}
 
 
 @pytest.mark.slow
-def test_ray_train_loop_runs_on_several_ranks_without_ray(tune: Tune) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_ray_train_loop_has_a_process_group_without_ray(tune: Tune, ranks: int) -> None:
     tune.write("loops.py", LOOP)
     file = tune.write("t.yaml", LOOP_SWEEP)
-    args = ["--set", "space.x=3", "--workers", "2", "--device", "cpu", "--folder", "kept"]
+    args = ["--set", "space.x=3", "--workers", str(ranks), "--device", "cpu", "--folder", "kept"]
     tune("trial", file, *args)
     (report,) = read_reports(TrialPaths(tune.cwd / "kept"))
-    assert report.metrics == {"loss": 6.0, "size": 2.0}
+    assert report.metrics == {"loss": 3.0 * ranks, "size": ranks}
 
 
 def test_errors_of_user_code_show_its_lines_alone(tune: Tune) -> None:
