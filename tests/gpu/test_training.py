@@ -21,6 +21,7 @@ from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.trainable import CausalLM
 from trainables.job import Answer
 from trainables.launch.run_trial import run_trial
+from trainables.parallel.context import attention
 from trainables.parallel.ring import ring_attention
 from trainables.runtime.device_meter import nvml_meter
 from trainables.runtime.gpu_share import limit_memory
@@ -210,6 +211,20 @@ def test_the_kernel_of_ring_attention_gives_the_gradients_of_torch(tmp_path: Pat
             torch.testing.assert_close(mine, known, rtol=2e-2, atol=2e-2)
     finally:
         dist.destroy_process_group()
+
+
+def test_masked_attention_with_shared_heads_keeps_no_scores() -> None:
+    query = torch.randn(4, 16, 2048, 64, device=DEVICE, dtype=torch.bfloat16)
+    key = query[:, :4].contiguous()
+    mask = torch.ones(2048, 2048, device=DEVICE, dtype=torch.bool).tril()[None, None]
+    expected = attention(query, key, key, None)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+
+    found = attention(query, key, key, mask)
+
+    assert torch.cuda.max_memory_allocated() - before < 200 * MIB  # the scores: 512 MiB and more
+    torch.testing.assert_close(found, expected, atol=0.02, rtol=0.02)
 
 
 def test_meter_sees_a_busy_gpu() -> None:

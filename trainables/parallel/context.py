@@ -201,6 +201,10 @@ def attention(
     Returns:
         [batch, tokens, heads, width], as models of `transformers` take it.
     """
+    shared = query.shape[1] // key.shape[1]
+    if shared > 1 and mask is not None and query.is_cuda:
+        # CUDA's kernels take a mask or shared heads; both at once materialize all scores
+        key, value = (each.repeat_interleave(shared, dim=1) for each in (key, value))
     out = F.scaled_dot_product_attention(
         query,
         key,
