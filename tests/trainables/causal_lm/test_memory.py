@@ -149,7 +149,7 @@ def test_few_layouts(config: CausalLMConfig, layout: Layout) -> None:
     check(config, layout)
 
 
-@pytest.mark.slow
+@pytest.mark.layouts
 @pytest.mark.parametrize("experts", [False, True])
 def test_any_layout(experts: bool, subtests: pytest.Subtests) -> None:
     for number, layout in enumerate(EXPERT_LAYOUTS if experts else LAYOUTS):

@@ -22,8 +22,8 @@ from trainables.parallel.footprint import Traffic, ring
 from trainables.registry import resolve
 
 FEW = (
-    *("micro/ddp2", "llama/fsdp2", "llama/tp2", "llama/sequence2", "documents/cp2", "deep/pp2"),
-    *("moe_even/fsdp2", "moe_even/ep2", "student/ddp2", "student/fsdp2"),
+    *("micro/ddp2", "llama/fsdp2", "llama/sequence2", "documents/cp2", "deep/pp2"),
+    *("moe_even/ep2", "student/fsdp2"),
 )
 PROGRAM = "tests.trainables.parallel.measured"
 EXACT = {"dp_replicate", "dp_shard"}
