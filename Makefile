@@ -34,9 +34,10 @@ unit: setup
 
 # Each process has a cluster; a file's tests share sweeps.
 ray: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "ray and not cluster and not layouts"
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "ray and not cluster and not layouts and not scripts"
 
-# Training code as its projects document it, each killed, resumed and compared: about ten minutes.
+# Training code as its projects document it, each killed, resumed and compared, and the other shipped
+# files: about a quarter of an hour.
 user-code: setup
 	$(PIP) --group user-code
 	$(BIN)/python -m pytest -m scripts

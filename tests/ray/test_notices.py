@@ -64,7 +64,12 @@ tracking: {{name: none}}
 
 
 @pytest.mark.parametrize(
-    "trainable", ["tests.ray.stepping:Endless", "noticed.py:train", "noticed.py:build"]
+    "trainable",
+    [
+        "tests.ray.stepping:Endless",
+        pytest.param("noticed.py:train", marks=pytest.mark.scripts),
+        "noticed.py:build",
+    ],
 )
 def test_no_step_is_lost_after_a_notice(tmp_path: Path, trainable: str) -> None:
     end, ours = tmp_path / "end", trainable.startswith("tests.")
