@@ -53,12 +53,15 @@ def test_adamw_trains_what_is_no_hidden_matrix(kind: str, ends: tuple[str, ...])
     assert not any(names[p].endswith("bias") for p in decayed)
 
 
+@pytest.mark.parametrize("frozen", [False, True])
 @pytest.mark.parametrize(
     "kind",
     ["llama", "qwen3", "gemma3_text", "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3", "gpt2"],
 )
-def test_flops_are_those_that_torch_counts_in_a_step(kind: str) -> None:
+def test_flops_are_those_that_torch_counts_in_a_step(kind: str, frozen: bool) -> None:
     model = tiny_model(kind)
+    if frozen:
+        model.requires_grad_(False).enable_input_require_grads()
     found = step_flops(model, CausalLMConfig(sequence_length=LENGTH))
     model.set_attn_implementation("eager")
     if hasattr(model.config, "_experts_implementation"):

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import torch
 
 _PEAK = {
     "H100 80GB HBM3": 989e12,
     "H100 PCIe": 756e12,
     "H100 NVL": 835e12,
+    "H200 NVL": 835e12,
     "H200": 989e12,
     "GH200": 989e12,
     "B200": 2250e12,
@@ -16,16 +19,18 @@ _PEAK = {
     "L40S": 362e12,
     "L4": 121e12,
 }
-"""Dense bfloat16 products with float32 sums, FLOP/s, by a part of the device's name (NVIDIA's data
+"""Dense bfloat16 products with float32 sums, FLOP/s, by words of the device's name (NVIDIA's data
 sheets); the first match counts."""
 
 
 def peak_flops(device: torch.device) -> float | None:
-    """FLOP/s of the device in bfloat16 by its data sheet; None if it is unknown."""
+    """FLOP/s of the device in bfloat16 by its data sheet; None if unknown, as of a part of one."""
     if device.type != "cuda":
         return None
     name = torch.cuda.get_device_name(device)
-    return next((peak for part, peak in _PEAK.items() if part in name), None)
+    if re.search(r"\bMIG\b", name):
+        return None
+    return next((peak for part, peak in _PEAK.items() if re.search(rf"\b{part}\b", name)), None)
 
 
 def start_memory_peak(device: torch.device) -> None:

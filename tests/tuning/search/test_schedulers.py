@@ -57,8 +57,9 @@ class TestConformance:
         scheduler = make(name)
         decisions = {scheduler.decide(f"t{i}", 1, (1.0,)) for i in range(9)}
         assert decisions <= {Decision.CONTINUE, Decision.PAUSE}
-        play = SchedulerSimulator(name, 0, score=lambda t, s: (1.0,)).run()
+        play = SchedulerSimulator(name, 0, score=lambda t, s: (0.1,)).run()
         assert Decision.COMPLETE in play.over.values()
+        assert Decision.STOP not in play.over.values()
 
     @pytest.mark.parametrize("bad", [math.nan, -math.inf])
     def test_score_that_is_not_a_number_is_the_worst(self, name, bad):

@@ -209,15 +209,19 @@ def step_flops(model: nn.Module, config: CausalLMConfig) -> float | None:
     """FLOPs of a training step per token; None for a model that does not run on fake tensors.
 
     Three times the products and attentions (as if not causal) of a forward pass, less what frozen
-    weights save."""
+    weights that a token is multiplied by save."""
     hf: Any = model
     key = str(model), hf.config.to_json_string(), config.sequence_length
     if key not in _FORWARD:  # of trials alike, it is counted once
         _FORWARD.clear()
         _FORWARD[key] = _forward_flops(model, config.sequence_length)
     forward = _FORWARD[key]
-    frozen = sum(p.numel() for p in model.parameters() if not p.requires_grad)
-    return None if forward is None else 3.0 * forward / config.sequence_length - 2.0 * frozen
+    head, modules = getattr(hf.get_output_embeddings(), "weight", None), model.modules()
+    tables = {id(m.weight) for m in modules if isinstance(m, nn.Embedding)} - {id(head)}
+    frozen = [p for p in model.parameters() if not p.requires_grad and id(p) not in tables]
+    active = getattr(hf.config.get_text_config(), "num_experts_per_tok", 0)  # for a token
+    saved = sum(p.numel() * (active / len(p) if active and p.ndim == 3 else 1) for p in frozen)
+    return None if forward is None else 3.0 * forward / config.sequence_length - 2.0 * saved
 
 
 _FORWARD: dict[tuple[str, str, int], int | None] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 
 from results.analysis.pareto import scalar_merits
 from search_spaces.domains.domain import Domain
@@ -62,12 +63,12 @@ class _Curve:
         self.steps: list[int] = []
         self.means: list[float] = []
         self.best = -math.inf
-        self._total = 0.0
+        self._total = Fraction()  # exact: the average of equal values is that value
 
     def add(self, step: int, value: float) -> None:
-        self._total += value
+        self._total += Fraction(value)
         self.steps.append(step)
-        self.means.append(self._total / len(self.steps))
+        self.means.append(float(self._total / len(self.steps)))
         self.best = max(self.best, value)
 
     def covers(self, step: int) -> bool:
