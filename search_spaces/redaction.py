@@ -37,6 +37,10 @@ _PASSWORD = re.compile(rb"(?<=://)(?P<user>[^\s:/@]*):(?P<password>[^\s/@]+)@")
 _WEBHOOK = re.compile(
     rb"(?<=://)(?P<host>hooks\.[^\s/]+/|[^\s/]+/(api/)?webhook[^\s/]*/)[^\s\"'<>]+"
 )
+_QUERY = re.compile(
+    rb"(?P<name>[?&](?:[\w.-]*(?i:token|secret|password|passwd|signature|(?:api|access|secret)[_-]?key)"
+    rb"|sig)=)(?!\$\{)[^\s&\"'<>#]+"
+)
 _WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+")
 
 
@@ -139,13 +143,14 @@ def redact_name(name: str) -> str:
 
 
 def redact_bytes(text: bytes, hidden: Sequence[bytes] | None = None) -> bytes:
-    """Replace `hidden` (default: `secrets()`), webhooks and passwords in addresses with `***`."""
+    """Replace `hidden` (default: `secrets()`) and the secrets of addresses with `***`."""
     for secret in secrets() if hidden is None else hidden:
         text = text.replace(secret, HIDDEN.encode())
     if b"://" not in text:
         return text
     text = _PASSWORD.sub(rb"\g<user>:" + HIDDEN.encode() + b"@", text)
-    return _WEBHOOK.sub(rb"\g<host>" + HIDDEN.encode(), text)
+    text = _WEBHOOK.sub(rb"\g<host>" + HIDDEN.encode(), text)
+    return _QUERY.sub(rb"\g<name>" + HIDDEN.encode(), text)
 
 
 def redact_file(file: Path) -> None:
@@ -153,7 +158,8 @@ def redact_file(file: Path) -> None:
     if not file.is_file() or not file.stat().st_size:
         return
     values = b"|".join(re.escape(secret) for secret in secrets())
-    patterns = [p for p in (values, _PASSWORD.pattern, _WEBHOOK.pattern) if p]
+    known = (_PASSWORD.pattern, _WEBHOOK.pattern, _QUERY.pattern)
+    patterns = [p for p in (values, *known) if p]
     with open(file, "r+b") as f, mmap.mmap(f.fileno(), 0) as text:
         for pattern in patterns:
             for found in re.finditer(pattern, text):

@@ -29,6 +29,7 @@ from results.records.trial import (
     read_trial,
     read_trials_with_reports,
 )
+from results.sweep_folder.folder import sweep_argument
 from search_spaces.errors import UserError, first_few
 from search_spaces.spec.select import SelectSpec
 from search_spaces.spec.sweep import SweepSpec
@@ -131,7 +132,7 @@ def rank_candidates(
             names += " and satisfies the outcome constraints"
         raise UserError(
             f"{paths.root}: none of {len(trials)} trials has a finite {names} yet; "
-            f"see: tune show {paths.name}"
+            f"see: tune show {sweep_argument(paths)}"
         )
     if len(objectives) == 1:
         return rank_trials(found, spec.mode)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -55,6 +56,7 @@ class Exportable:
         classes: whether the output's last dimension counts classes, so that the largest value is
             the prediction.
         class_names: of that dimension, if the classes have names.
+        largest: magnitude that no number of an input exceeds.
         more_inputs: those that the tensor lacks, so that formats of one input are refused.
         own_format: what writes the model in another way than torch, if it is none of torch.
         predict: yields what it predicts for each row of a file, if it reads files itself.
@@ -68,6 +70,7 @@ class Exportable:
     tokens: TokenSample | None = None
     classes: bool = False
     class_names: tuple[str, ...] = ()
+    largest: float = math.inf
     more_inputs: str = ""
     own_format: OwnFormat | None = None
     predict: Callable[[Path], Iterator[Mapping[str, Any]]] | None = None

@@ -27,6 +27,7 @@ from results.records.notes import Note, read_notes
 from results.records.spec_file import read_spec
 from results.records.trial import TrialRecord, TrialState, read_trials_with_reports
 from results.records.worker_samples import phase_seconds
+from results.sweep_folder.folder import sweep_argument
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 
@@ -73,6 +74,7 @@ class SweepData:
         notes: what people wrote, by trial; see `read_notes`.
         others: for each further objective, the sweep as if that were the only one.
         is_one_of_several: whether this is the view of one objective of several.
+        argument: the sweep as commands take it.
     """
 
     spec: SweepSpec
@@ -92,6 +94,7 @@ class SweepData:
     notes: dict[str, Note] = field(default_factory=dict)
     others: list[SweepData] = field(default_factory=list)
     is_one_of_several: bool = False
+    argument: str = ""
 
     @property
     def objectives(self) -> list[SweepData]:
@@ -154,6 +157,7 @@ def assemble(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> Swe
         trials=trials,
         environments=environment.read_some(paths, [record for record, _ in trials]),
         is_one_of_several=several,
+        argument=sweep_argument(paths),
         notes=read_notes(paths),
         others=[
             replace(_for_objective(spec, trials, name, mode), selection=selection)

@@ -159,7 +159,7 @@ def winner(data: SweepData) -> list[str]:
     if not data.selection.confirmed:
         lines.append(
             f"The best of many noisy values is biased: measure it again with "
-            f"tune best {data.spec.name} --confirm 3."
+            f"tune best {data.argument} --confirm 3."
         )
     return lines
 
@@ -197,7 +197,7 @@ def sections(data: SweepData) -> Iterator[PageSection]:
     for one in data.objectives:
         yield _importance(one)
     evidence = rung_evidence(data.spec, data.trials, data.confirmation)
-    advice = evidence.advice(data.spec.name) if evidence else ""
+    advice = evidence.advice(data.argument) if evidence else ""
     notes = [f"{advice[0].upper()}{advice[1:]}."] if advice else []
     yield PageSection("Rungs and promotions", notes, rungs_figure(data))
     yield PageSection("Where the time goes", phases_notes(data), phases_figure(data))

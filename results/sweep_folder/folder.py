@@ -13,8 +13,9 @@ import uuid
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Annotated
 
-from pydantic import TypeAdapter
+from pydantic import Field, TypeAdapter
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from results.paths import Storage, SweepPaths
@@ -27,6 +28,9 @@ from results.trial_paths import TrialPaths
 from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import DamagedRecordsError, UserError, afterwards, suggest
 from search_spaces.files import read_regular
+
+Seconds = Annotated[float, Field(ge=0, le=1e11)]
+"""A time in Unix seconds, or a difference of two: one that a calendar can show."""
 
 
 @checked_dataclass(frozen=True)
@@ -45,8 +49,8 @@ class SweepState:
     """
 
     key: str
-    started: tuple[float, ...]
-    spent: tuple[float | None, ...]
+    started: tuple[Seconds, ...]
+    spent: tuple[Seconds | None, ...]
     ended: str = ""
     signed: tuple[str, ...] = ()
     commit: str = ""
@@ -154,7 +158,10 @@ def read_state(paths: SweepPaths) -> SweepState:
         data = read_regular(paths.state)
         if not json_is_intact(data):
             raise ValueError("does not match its checksum")
-        return _STATE.validate_json(data)
+        state = _STATE.validate_json(data)
+        if len(state.started) != len(state.spent):
+            raise ValueError("started and spent are not of the same sessions")
+        return state
     except (OSError, ValueError) as e:
         raise DamagedRecordsError(f"{paths.state}: not readable ({short_reason(e)})") from e
 

@@ -85,7 +85,7 @@ def repair_state(paths: SweepPaths) -> list[str]:
         attempts, now = [a for r in intact_records(paths) for a in r.attempts], time.time()
         first = min((a.started for a in attempts), default=now)
         last = max((a.ended or a.started for a in attempts), default=now)
-        write_state(paths, SweepState(uuid.uuid4().hex, (first,), (last - first,)))
+        write_state(paths, SweepState(uuid.uuid4().hex, (first,), (max(0.0, last - first),)))
         return [repair_line(e, kept, "rebuilt from the trials; MLflow gets new runs of the sweep")]
     return []
 

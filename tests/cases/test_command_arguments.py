@@ -118,6 +118,24 @@ def test_type_bool_is_refused_unless_every_value_is_true(
         assert problems(tmp_path, command, given, script) == []
 
 
+@pytest.mark.parametrize(
+    ("imports", "words"),
+    [
+        ("from absl import app, flags", ["--amp=false", "--lr", "0.1"]),
+        ("import fire", ["--amp=False", "--lr", "0.1"]),
+        ("import argparse, fire", ["--amp", "false", "--lr", "0.1"]),
+    ],
+)
+def test_args_gives_a_boolean_as_the_parser_of_the_script_reads_it(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], imports: str, words: list[str]
+) -> None:
+    script = tmp_path / "train.py"
+    report = "from tune_report import report; import sys; print(sys.argv[1:]); report(loss=1)"
+    script.write_text(f"if 0:\n    {imports}\n{report}\n")
+    run_command(tmp_path / "t", ["python", str(script), "{args}"], {"amp": False, "lr": 0.1})
+    assert str(words) in capfd.readouterr().out
+
+
 def test_two_parameters_in_one_variable_are_refused(tmp_path: Path) -> None:
     space = "space: {weight-decay: {uniform: [0, 1]}, weight_decay: {uniform: [0, 1]}}"
     script = "import os; os.environ['TUNE_PARAM_WEIGHT_DECAY']"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from search_spaces.redaction import (
     NAMES,
     also_redact,
+    holds_secret,
     looks_secret,
     redact,
     redact_file,
@@ -47,6 +48,14 @@ def test_redact_hides_secrets_and_passwords() -> None:
     assert redact(text) == "GET https://me:***@host/x?t=*** *** step learning_rate a:b@c"
 
 
+def test_secret_in_the_query_of_an_address_is_hidden_and_refused_in_a_file() -> None:
+    text = "GET https://host/x?max_tokens=5&access_token=ab&sig=c%2F&id=7#top https://h/?apiKey=d"
+    hidden = text.replace("=ab", "=***").replace("=c%2F", "=***").replace("=d", "=***")
+    assert redact(text) == redact(hidden) == hidden
+    assert holds_secret("uri", "https://host/?token=ab")
+    assert not holds_secret("uri", "https://host/?token=${TOKEN}")
+
+
 def test_redacted_hides_secret_values() -> None:
     given = {"api_key": "x", "lr": 0.1, "n": 3, "note": CANARY, "none": None, "l": [CANARY], "b": 1}
     given |= {"nested": {"token": "x", "lr": [0.1]}}
@@ -59,7 +68,9 @@ def test_redact_file_overwrites_in_place(tmp_path: Path) -> None:
     redact_file(log)  # not there
     log.touch()
     redact_file(log)
-    before = f"one {CANARY}\npostgres://me:pa55@db\n{CANARY}-and-more\xff two".encode("latin-1")
+    before = f"one {CANARY}\npostgres://me:pa55@db?token=pa55\n{CANARY}-and-more\xff two".encode(
+        "latin-1"
+    )
     with open(log, "ab", buffering=0) as writer:
         writer.write(before)
         redact_file(log)

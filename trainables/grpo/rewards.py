@@ -224,7 +224,7 @@ def _each(
     judge = loader.load(name)
     try:
         inspect.signature(judge).bind(**dict.fromkeys(PASSED))
-    except TypeError as e:
+    except (TypeError, ValueError) as e:
         raise UserError(f"reward {name}: is called with {', '.join(PASSED)}: {e}") from e
     return [_checked(name, judge(**{key: getattr(s, key) for key in PASSED})) for s in samples]
 

@@ -232,7 +232,17 @@ class ImageTask(Task):
         model = self.load_model(weights).eval()
         pixels = model.normalised(torch.tensor(self.images.pixels(Split.SELECTION)[:40]))
         examples = (pixels[:4], pixels[:1], pixels[4:37])
-        return Exportable(model, "pixel_values", "logits", examples, classes=True)
+        black_and_white = pixels.new_tensor([0, 255]).view(2, 1, 1, 1)
+        names = self.images.classes
+        return Exportable(
+            model,
+            "pixel_values",
+            "logits",
+            examples,
+            classes=True,
+            class_names=() if names == [*map(str, range(len(names)))] else tuple(names),
+            largest=2 * float(model.normalised(black_and_white).abs().max()),  # resizing exceeds it
+        )
 
     def export_hf(self, weights: Path, target: Path) -> None:
         """Write a folder that `transformers` loads; that of a ResNet contains the model's code."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from filelock import FileLock
 
@@ -72,7 +74,10 @@ def back_up(
     is_local, inside = objects.filesystem.type_name == "local", f"{os.path.realpath(paths.root)}/"
     if is_local and os.path.realpath(objects.root).startswith(inside):
         raise UserError(f"{objects.root}: is in the folder that is saved; name another place")
-    with FileLock(paths.root / ".backup.guard"), objects.explained():
+    guard = paths.root / ".backup.guard"
+    if os.statvfs(paths.root).f_flag & os.ST_RDONLY:  # as of a snapshot: others write there, if any
+        guard = Path(tempfile.gettempdir(), f"tune-backup-{os.getuid()}-{key}.guard")
+    with FileLock(guard), objects.explained():
         backup, sent = take_backup(paths.root, key, objects, saved, runs)
         return TakenBackup(backup, objects.address, sent, prune_backups(objects, keep), problem)
 

@@ -137,7 +137,7 @@ def _select_trial(
         (*_data(paths, record), *notes),
         "on the selection split, by which the search chose",
         clear,
-        f"not confirmed to be ahead of others; see tune best {paths.name} --confirm 3",
+        f"not confirmed to be ahead of others; see tune best {sweep_argument(paths)} --confirm 3",
     )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from results.models.stages import StageRecord, read_stages, write_stages
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
-from results.sweep_folder.folder import resolve_storage
+from results.sweep_folder.folder import pipeline_argument, resolve_storage, sweep_argument
 from results.sweep_folder.identity import identity, is_signed, sign
 from results.sweep_folder.trust import Trust
 from search_spaces.errors import UserError
@@ -43,7 +43,7 @@ def last_sweep(paths: PipelinePaths) -> SweepPaths:
         raise UserError(f"{paths.name}: has no train stage, so it has no model")
     sweep = paths.sweep(names[-1])
     if not sweep.is_sweep:
-        begun = [f"{paths.name}/{name}" for name in names if paths.sweep(name).is_sweep]
+        begun = [sweep_argument(s) for s in map(paths.sweep, names) if s.is_sweep]
         instead = f"; name another stage: {', '.join(begun)}" if begun else ""
         raise UserError(f"{paths.name}: its last train stage, {names[-1]}, has not begun{instead}")
     return sweep
@@ -60,7 +60,7 @@ def last_soup(paths: PipelinePaths) -> str | None:
     if missing := [one for one in averages_of(sweep.name, pipeline) if one not in records]:
         raise UserError(
             f"{paths.name}: its stage {missing[0]} is not complete; continue with tune resume "
-            f"{paths.name}, or use {paths.name}/{sweep.name}"
+            f"{pipeline_argument(paths)}, or use {sweep_argument(sweep)}"
         )
     return soup_of(sweep.name, pipeline, records)
 

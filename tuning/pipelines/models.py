@@ -12,6 +12,7 @@ from results.models.ref import ModelRef
 from results.models.stages import StageRecords
 from results.models.winners import ORIGIN, winner_of
 from results.records.spec_file import read_spec
+from results.sweep_folder.folder import sweep_argument
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep, check_sweep
 from search_spaces.nested import merge, nested
@@ -45,7 +46,7 @@ def models_of(reference: str, context: StageContext) -> list[SelectedModel]:
     if len(trials) < model.count:
         raise UserError(
             f"{model.stage}: top({model.count}) needs as many configurations with a value, "
-            f"there are {len(trials)}; see: tune show {context.paths.name}/{model.stage}"
+            f"there are {len(trials)}; see: tune show {sweep_argument(paths)}"
         )
     return [select_model(paths, line.record.id, None, "export") for line in trials]
 

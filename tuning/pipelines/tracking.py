@@ -7,7 +7,7 @@ from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
 from results.report.pipeline_data import read_pipeline_data
 from results.storage.fencing import Fence
-from results.sweep_folder.folder import read_state
+from results.sweep_folder.folder import pipeline_argument, read_state
 from results.tracking import PipelineFacts
 from search_spaces.pipeline.loading import LoadedPipeline, load_pipeline
 from search_spaces.redaction import redact
@@ -63,4 +63,4 @@ def deliver_pipeline(paths: PipelinePaths, fence: Fence) -> str | None:
 def track_pipeline(paths: PipelinePaths, fence: Fence, notify: Notify) -> None:
     """Deliver at the end of a session, and tell what has to be delivered later."""
     if problem := deliver_pipeline(paths, fence):
-        notify(f"not in MLflow yet ({problem}); later: tune sync {paths.name}")
+        notify(f"not in MLflow yet ({problem}); later: tune sync {pipeline_argument(paths)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from results.paths import SweepPaths
 from results.records.notes import write_note
 from results.records.spec_file import read_spec
-from results.sweep_folder.folder import find_trial
+from results.sweep_folder.folder import find_trial, sweep_argument
 from results.sweep_folder.lock import current_driver
 from search_spaces.errors import UserError
 
@@ -33,5 +33,5 @@ def save_note(paths: SweepPaths, trial: str, text: str, tags: list[str]) -> str:
     except UserError as e:
         problem = str(e)
     if problem:
-        return f"saved; not in MLflow yet ({problem}); later: tune sync {paths.root}"
+        return f"saved; not in MLflow yet ({problem}); later: tune sync {sweep_argument(paths)}"
     return "saved, in MLflow too"

@@ -21,6 +21,7 @@ from results.checkpoints.commit import (
 from results.checkpoints.tensor_layout import weights_file
 from results.paths import SweepPaths
 from results.records.trial import read_reports
+from results.sweep_folder.folder import sweep_argument
 from results.trial_paths import ADAPTER, LINEAGE
 from search_spaces.errors import UserError, suggest
 from search_spaces.spec.sweep import SweepSpec
@@ -103,7 +104,7 @@ def best_trials(
     if not found:
         raise UserError(
             f"{paths.root}: no trial has both a finite '{spec.metric}' and an intact checkpoint "
-            f"with {WEIGHTS}; see: tune show {paths.name}"
+            f"with {WEIGHTS}; see: tune show {sweep_argument(paths)}"
         )
     return found
 
@@ -123,7 +124,7 @@ def named_trials(
     for useless in set(trials) - by_id.keys():
         raise UserError(
             f"{paths.name}: trial {useless} has no finite '{spec.metric}' or no intact checkpoint "
-            f"with {WEIGHTS}; see: tune show {paths.name} {useless}"
+            f"with {WEIGHTS}; see: tune show {sweep_argument(paths)} {useless}"
         )
     return [by_id[t] for t in dict.fromkeys(trials)]
 

@@ -23,7 +23,7 @@ from results.sweep_folder.copies.backup import FILES, Backup, BackupFile, labels
 from results.sweep_folder.copies.checkpoint_mirror import MirrorLocation, TrialMirror
 from results.sweep_folder.copies.contents import THREADS
 from results.sweep_folder.copies.mirror import RECORDS
-from results.sweep_folder.folder import read_state, resolve_storage, write_state
+from results.sweep_folder.folder import read_state, resolve_storage, sweep_argument, write_state
 from search_spaces.errors import DamagedRecordsError, UserError
 from search_spaces.spec.env_vars import expand_now
 
@@ -58,8 +58,8 @@ def require_free(paths: SweepPaths) -> None:
     """Raise `UserError` if a folder exists already."""
     if paths.root.exists():
         raise UserError(
-            f"{paths.root} exists; continue it: tune resume {paths.root}; or rename it, or "
-            "restore into another storage: --storage DIR"
+            f"{paths.root} exists; continue it: tune resume {sweep_argument(paths)}; or rename it, "
+            "or restore into another storage: --storage DIR"
         )
 
 

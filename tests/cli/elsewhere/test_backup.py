@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import subprocess
 from typing import Any
 
 import pytest
@@ -166,6 +167,17 @@ def test_damaged_sweep_is_saved_as_it_is(tune: Tune) -> None:
     tune("restore", "far/mine")
     assert paths.trial("t0001").record.read_text() == "{"
     assert "t0001" in tune("show", "mine", code=3).err
+
+
+def test_backup_of_a_folder_on_a_read_only_file_system(tune: Tune) -> None:
+    root = str(tune.sweep("mine").root)
+    if subprocess.run(["mount", "--bind", root, root], capture_output=True).returncode:
+        pytest.skip("may not mount")
+    try:
+        subprocess.run(["mount", "-o", "remount,ro,bind", root], check=True)
+        assert "restore it with: tune restore far/mine" in tune("backup", "mine", "far").out
+    finally:
+        subprocess.run(["umount", "-l", root], check=True)
 
 
 def test_backup_of_a_running_sweep(tune: Tune) -> None:

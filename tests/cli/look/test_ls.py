@@ -68,6 +68,18 @@ def test_sweep_with_spent_time_is_done(tune: Tune) -> None:
     assert tune("show", "mine").lines[-1] == ["0", "of", "50", "trials", "finished;", "done"]
 
 
+@pytest.mark.parametrize(
+    ("started", "spent"),
+    [([1e18], [2.5]), ([float("nan")], [2.5]), ([-1.0], [2.5]), ([1.0], [1e18]), ([1.0], [])],
+)
+def test_time_that_is_none_is_damage(tune: Tune, started: list[float], spent: list[float]) -> None:
+    state = tune.sweep("mine", done=False).state
+    state.write_text(json.dumps({"key": "a", "started": started, "spent": spent}))
+    listed = tune("ls", code=3)
+    assert listed.lines[1][:2] == ["mine", "damaged"]
+    assert f"mine is damaged: {state}: not readable (" in listed.err
+
+
 def test_limit_that_ended_a_sweep_is_recorded(tune: Tune) -> None:
     paths = tune.sweep("mine", budget={"trials": 50, "target": 100.0})
     assert tune("ls").lines[1][1] == "interrupted"  # no session has recorded the end

@@ -16,6 +16,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, make_spec, next_job, open_run, train
 from tuning.controller.sweep_dir.amend import Amendment, amend_sweep
+from tuning.controller.sweep_dir.study import open_study
 from tuning.search.compatibility import compatible_params
 
 
@@ -132,6 +133,8 @@ def test_narrower_space_excludes_trials_that_do_not_fit(mine: Mine) -> None:
     assert said.endswith(", ".join(changed.excluded))
     assert (paths.replaced_files(1) / "study.journal").exists()
 
+    (begun,) = open_study(paths, spec)[1]
+    assert begun.startswith(f"{paths.study}: begun again for what was changed; ")
     run = open_run(paths.root, spec)
     known = run.study.trials
     assert [bool(t.params) for t in known] == [r in inside for r in records]

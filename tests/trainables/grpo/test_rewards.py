@@ -57,12 +57,15 @@ def test_function_of_a_script(tmp_path: Path) -> None:
         "def score(question, answer, completion):\n    return len(completion) / len(answer)\n"
         "def wrong(**row):\n    return float('nan')\n"
         "def of_trl(completions, **kwargs):\n    return [1.0 for _ in completions]\n"
+        "largest = max\n"
     )
     assert reward(f"{script}:score", "ab", "abcd") == 0.5
     with pytest.raises(UserError, match="must return a finite number, got nan"):
         reward(f"{script}:wrong", "ab")
     with pytest.raises(UserError, match="missing a required argument: 'completions'"):
         reward(f"{script}:of_trl", "ab")
+    with pytest.raises(UserError, match="no signature found for builtin"):
+        reward(f"{script}:largest", "ab")
 
 
 @pytest.mark.parametrize(

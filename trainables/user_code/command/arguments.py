@@ -165,6 +165,18 @@ def _problems_of_args(
             yield name, f"{problem} {_REFUSED['{args} for a flag']}: {_READS_BOOL}"
 
 
+def parser_of_bools(command: Sequence[str]) -> str:
+    """`absl` or `fire` if the command's script uses it: it reads booleans by rules of its own."""
+    try:
+        scripts = (Path(word) for word in command if word.endswith(".py"))
+        used = read_file(next(script for script in scripts if script.is_file())).imported
+    except (StopIteration, SyntaxError, ValueError, OSError):
+        return ""
+    if used & {"absl.flags", "absl.app"}:
+        return "absl"
+    return "fire" if used & {"fire", "fire.Fire"} and "argparse" not in used else ""
+
+
 def script_parser(script: Path) -> ScriptParser | None:
     """The parser that a script makes; None if its source does not show all of it."""
     try:

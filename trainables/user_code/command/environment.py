@@ -17,6 +17,7 @@ from search_spaces.nested import flattened
 from search_spaces.spec.command import fill, option_words
 from trainables.job import TrialJob
 from trainables.user_code import report_module
+from trainables.user_code.command.arguments import parser_of_bools
 
 PYTHON = ("python", "python3")
 _MODULE = str(Path(report_module.__file__ or "").parent)
@@ -64,7 +65,8 @@ def arguments(command: Sequence[str], job: TrialJob, node: ProgramNode) -> list[
     """
     values = flattened(job.config)
     texts = {name: as_text(value) for name, value in values.items()}
-    args = [word for name, text in texts.items() for word in option_words(name, text)]
+    parser = parser_of_bools(command)
+    args = [word for name, value in values.items() for word in _option(name, value, parser)]
     try:
         program, *rest = fill(command, {**node.places(job.seed), **texts}, args)
     except KeyError as e:
@@ -117,6 +119,13 @@ def search_path() -> str:
     """The programs of this Python's environment, which need not be activated, then PATH."""
     path = os.environ.get("PATH", os.defpath)
     return os.pathsep.join([sysconfig.get_path("scripts"), path])
+
+
+def _option(name: str, value: Any, parser: str) -> list[str]:
+    """What `{args}` gives for a parameter; absl and Fire take a boolean only in one word."""
+    if isinstance(value, bool) and parser:
+        return [f"--{name}={value if parser == 'fire' else as_text(value)}"]
+    return option_words(name, as_text(value))
 
 
 def as_text(value: Any) -> str:

@@ -56,6 +56,7 @@ def _sync_sweep(paths: SweepPaths) -> bool:
 
 def _sync_pipeline(paths: PipelinePaths, trust: bool) -> bool:
     """Deliver the tracked stages of a pipeline, then the pipeline's own runs."""
+    from results.sweep_folder.folder import pipeline_argument
     from results.sweep_folder.lock import acquire_lock
     from search_spaces.pipeline.loading import load_pipeline
     from tuning.pipelines.tracking import deliver_pipeline, tracked_stages
@@ -68,7 +69,7 @@ def _sync_pipeline(paths: PipelinePaths, trust: bool) -> bool:
             raise UserError(f"{paths.name}: none of its stages is tracked")
         damaged = [_sync_sweep(trusted_sweep(str(paths.sweep(n).root), None, trust)) for n in names]
         if undelivered := deliver_pipeline(paths, fence):
-            raise UserError(f"{undelivered}; try again: tune sync {paths.name}")
+            raise UserError(f"{undelivered}; try again: tune sync {pipeline_argument(paths)}")
     return any(damaged)
 
 

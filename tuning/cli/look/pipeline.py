@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 def show_pipeline(paths: PipelinePaths, console: Console) -> None:
     """Print the stages of a pipeline: which are complete, and what each put out."""
-    from results.sweep_folder.folder import pipeline_argument
+    from results.sweep_folder.folder import pipeline_argument, sweep_argument
 
     facts = pipeline_facts(paths)
     rows = [
@@ -37,7 +37,7 @@ def show_pipeline(paths: PipelinePaths, console: Console) -> None:
         print_lines(console, f"driven by {facts['driver']}")
     elif facts["done"] < len(facts["stages"]):
         print_lines(console, f"continue with: tune resume {pipeline_argument(paths)}")
-    print_lines(console, f"a stage's trials: tune show {paths.name}/STAGE")
+    print_lines(console, f"a stage's trials: tune show {sweep_argument(paths.sweep('STAGE'))}")
 
 
 def _put_out(stage: dict[str, Any]) -> str:

@@ -112,6 +112,7 @@ def _refuse_link(root: Path) -> None:
 
 def _refuse_if_queued(paths: SweepPaths) -> None:
     """Refuse a sweep or pipeline whose job another program still has."""
+    from results.sweep_folder.folder import sweep_argument
     from tuning.submit.jobs import own_note
 
     if not paths.job.exists():
@@ -120,7 +121,7 @@ def _refuse_if_queued(paths: SweepPaths) -> None:
     state = note.asked.state(note.id)
     if not state.over:
         job = f"{note.engine} job {note.id} is {state.words}"
-        raise UserError(f"{paths.root}: {job}; first: tune cancel {paths.name}")
+        raise UserError(f"{paths.root}: {job}; first: tune cancel {sweep_argument(paths)}")
 
 
 def _described(found: SweepPaths | PipelinePaths) -> str:

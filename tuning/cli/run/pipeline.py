@@ -36,6 +36,7 @@ def run_stages(
 
     The exit code is 130 after an interrupt, 1 if a stage has no result.
     """
+    from results.sweep_folder.folder import pipeline_argument
     from tuning.cli.run.signals import interrupted_by_signals
     from tuning.pipelines.base import StageStopped
 
@@ -50,4 +51,5 @@ def run_stages(
     except KeyboardInterrupt:
         echo("interrupted; the pipeline goes on with tune resume", err=True)
         raise typer.Exit(130) from None
-    echo(f"pipeline {paths.name} in {paths.root}; look at it: tune show {paths.name}")
+    look = f"tune show {pipeline_argument(paths)}"
+    echo(f"pipeline {paths.name} in {paths.root}; look at it: {look}")

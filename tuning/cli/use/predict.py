@@ -56,7 +56,7 @@ def predict(
     if trainable.offers("read_rows"):
         rows = trainable.read_rows(picked.config, source, data)
     else:
-        rows = _rows(data, model.examples[0])
+        rows = _rows(data, model.examples[0], model.largest)
     with torch.no_grad():
         for output in model.module(rows):
             named: dict[str, object] = {"class": int(output.argmax())} if model.classes else {}
@@ -65,7 +65,7 @@ def predict(
             echo(json.dumps({**named, "output": output.tolist()}))
 
 
-def _rows(file: Path, like: torch.Tensor) -> torch.Tensor:
+def _rows(file: Path, like: torch.Tensor, largest: float) -> torch.Tensor:
     """Read rows with the type and shape of the model's input.
 
     Raises:
@@ -93,9 +93,10 @@ def _rows(file: Path, like: torch.Tensor) -> torch.Tensor:
         )
     if not like.is_floating_point() and not (np.isfinite(found) & (found % 1 == 0)).all():
         raise UserError(f"--input {file}: must be whole numbers, and some are not")
-    if like.ndim == 4 and like.is_floating_point() and found.dtype.kind in "iu":
+    is_raw = found.dtype.kind in "iu" or bool(np.abs(found).max(initial=0) > largest)
+    if like.ndim == 4 and like.is_floating_point() and is_raw:
         raise UserError(
-            f"--input {file}: the model takes normalized pixels, not whole numbers of 0 to 255;"
+            f"--input {file}: the model takes normalized pixels, not numbers of 0 to 255;"
             " see image_mean and image_std in preprocessor_config.json of its export to hf"
         )
     return torch.from_numpy(found).to(like.dtype)

@@ -17,7 +17,7 @@ from results.records.record_log import write_logged
 from results.records.spec_file import is_damaged, read_spec
 from results.records.trial import TrialState, read_trials, write_trial
 from results.storage.atomic import fsync_dir, write_atomic
-from results.sweep_folder.folder import sign_state, total_elapsed_s
+from results.sweep_folder.folder import sign_state, sweep_argument, total_elapsed_s
 from results.sweep_folder.lock import acquire_lock
 from results.sweep_folder.repair import verify_records
 from search_spaces.checksum import CHECKSUM_PREFIX, add_yaml_checksum
@@ -141,7 +141,7 @@ def _refuse_damage(paths: SweepPaths, accept_damage: bool) -> None:
     if is_damaged(paths):
         raise UserError(
             f"{paths.spec}: damaged, or edited; repair it first, without a change: "
-            f"tune resume {paths.name}"
+            f"tune resume {sweep_argument(paths)}"
         )
     if not accept_damage:
         verify_records(paths)

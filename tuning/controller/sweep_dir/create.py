@@ -18,7 +18,7 @@ from results.storage.object_store import open_object_store
 from results.storage.probe import check_storage
 from results.storage.sharing import use_modes_of
 from results.sweep_folder.copies.mirror import RECORDS
-from results.sweep_folder.folder import SweepState, this_person, write_state
+from results.sweep_folder.folder import SweepState, sweep_argument, this_person, write_state
 from results.sweep_folder.identity import identity, sign, user_key
 from results.sweep_folder.lock import current_driver
 from search_spaces.checksum import add_yaml_checksum
@@ -70,7 +70,7 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
             return paths
     raise UserError(
         f"--name {base}: {root.sweep(base).root} exists; "
-        f"continue it (tune resume {base}), or choose another name"
+        f"continue it (tune resume {sweep_argument(root.sweep(base))}), or choose another name"
     )
 
 

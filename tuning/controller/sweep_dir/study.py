@@ -23,6 +23,8 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
         The study, and one line per repair.
     """
     problem: object
+    newest = paths.replaced_files(len(list(paths.history.glob(f"*/{paths.spec.name}"))))
+    is_replaced = not paths.study.exists() and (newest / paths.study.name).exists()
     try:
         study = SweepStudy(paths.study, spec.name, spec)
         contrary = [r.id for r in intact_records(paths) if not study.agrees(r)]
@@ -30,7 +32,10 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
         if not contrary:
             lacking = [r.id for r in intact_records(paths) if r.number >= len(study.trials)]
             done = f"the trials are added from their records: {first_few(lacking)}"
-            return study, [repair_line(f"{paths.study}: incomplete", None, done)] if lacking else []
+            line = repair_line(f"{paths.study}: incomplete", None, done)
+            if is_replaced:
+                line = f"{paths.study}: begun again for what was changed; {done}"
+            return study, [line] if lacking else []
     except Exception as e:  # noqa: BLE001 - Optuna may raise anything at a damaged line
         problem = f"{paths.study}: not readable ({type(e).__name__})"
     kept = quarantine_file(paths.study)

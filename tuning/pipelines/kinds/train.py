@@ -13,6 +13,7 @@ from results.models.ref import checkpoint_ref
 from results.models.winners import winner_of
 from results.records.spec_file import read_spec
 from results.records.trial import read_trial, read_trials
+from results.sweep_folder.folder import sweep_argument
 from search_spaces.loading.sweep_file import LoadedSweep
 from search_spaces.nested import flattened
 from search_spaces.pipeline.references import model_reference
@@ -43,7 +44,7 @@ def run(stage: TrainStage, context: StageContext) -> StageOutput:
     if ended.interrupted:
         raise StageStopped(f"stage {stage.name} was interrupted", 1 if ended.gave_up else 130)
     if not ended.table.has_result:
-        shown = f"tune show {context.paths.name}/{stage.name}"
+        shown = f"tune show {sweep_argument(paths)}"
         raise StageStopped(f"no trial of stage {stage.name} has a value; see: {shown}", 1)
     spec = read_spec(paths)
     line, cost = select_winner(paths, spec).line, total_cost(read_trials(paths), spec.prices)
