@@ -223,3 +223,14 @@ def test_runs_that_a_server_made_after_a_timeout_are_deleted(
     found = runs(uri, key)  # asserts that no two have one name
     assert {run.info.status for run in found.values()} == {"FINISHED"}
     assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2)]
+
+
+def test_deleted_experiment_is_named_with_the_command_that_restores_it(
+    tmp_path: Path, sweep: SweepPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_module.time, "sleep", lambda _: None)
+    deliver(sweep, uri_of(tmp_path), "s/gone")
+    client = MlflowClient(uri_of(tmp_path))
+    client.delete_experiment(client.get_experiment_by_name("llm").experiment_id)
+    problem = open_tracker(sweep, uri_of(tmp_path), "s/gone").close(Ending("KILLED", {}), WAIT_S)
+    assert "experiment llm is deleted there: mlflow experiments restore" in str(problem)
