@@ -207,6 +207,8 @@ class Delivery(Tracker):
             False when something failed and has to be delivered again.
         """
         try:
+            if self._error and self._ending is not None:
+                self._sink = None  # what timed out may have come late: a new one finds it
             self._sink = self._sink or self._open_bound()
             self._notes = read_notes(self._paths)
             if self._ending is not None:

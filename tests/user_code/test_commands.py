@@ -299,4 +299,5 @@ def test_sigterm_of_the_worker_reaches_the_program(tmp_path: Path) -> None:
         wait_for(lambda: paths.reports.exists())
         tuning.send_signal(signal.SIGTERM)
         _, errors = tuning.communicate(timeout=60)
-    assert "Preempted" in errors
+    assert errors == "a process got SIGTERM; left after step 1\n"
+    assert tuning.returncode == 130

@@ -98,6 +98,9 @@ def experiment_id(client: MlflowClient, name: str, artifact_root: Path | None) -
     """The id of the experiment of this name, which is created if there is none.
 
     `artifact_root` is the folder for a new experiment's artifacts; None leaves it to the server.
+
+    Raises:
+        UserError: it is deleted.
     """
     from mlflow.exceptions import MlflowException
 
@@ -106,11 +109,14 @@ def experiment_id(client: MlflowClient, name: str, artifact_root: Path | None) -
     try:
         if found is None:
             return str(client.create_experiment(name, location, _KIND))
-        return str(found.experiment_id)
     except MlflowException:  # another sweep created it in the meantime
         if (found := client.get_experiment_by_name(name)) is None:
             raise
-        return str(found.experiment_id)
+    number = str(found.experiment_id)
+    if found.lifecycle_stage == "deleted":
+        restore = f"mlflow experiments restore --experiment-id {number}"
+        raise UserError(f"experiment {name} is deleted there: {restore}, or tracking.experiment")
+    return number
 
 
 def search(client: MlflowClient, experiments: list[str], tag: str, value: str) -> Iterator[Run]:

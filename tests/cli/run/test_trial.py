@@ -89,6 +89,7 @@ def test_trial_resumes_in_its_folder(tune: Tune) -> None:
     more = tune(*args, "--set", "fixed.epochs=4").out.splitlines()
     assert more[1] == f"resuming at step 2, in {folder}"
     assert [line.split()[1] for line in more[2:-1]] == ["3", "4"]
+    assert tune(*args, "--set", "fixed.epochs=4").err == ""  # complete: exit code 0
 
 
 @pytest.mark.slow

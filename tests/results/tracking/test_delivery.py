@@ -6,13 +6,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from mlflow import MlflowClient
 
 from results.paths import SweepPaths
 from results.records.notes import write_note
 from results.records.trial import Report, TrialRecord, TrialState
-from results.tracking import Delivery, Ending
+from results.storage.fencing import NullFence
+from results.tracking import Delivery, Ending, SweepFacts
 from results.tracking import delivery as delivery_module
 from results.tracking.extras import Average, Extras
+from results.tracking.mlflow.runs import Runs
 from tests.results.tracking.servers import failing_server, hanging_server, no_server
 from tests.results.tracking.tracked import (
     WAIT_S,
@@ -195,3 +198,39 @@ def test_notes_reach_the_runs_and_replace_the_description(storage: Path, sweep: 
     assert tags["t0000"]["mlflow.note.content"] == "try again"
     assert tags["t0000"]["tune.tags"] == "keep, odd"
     assert tags["llm-1"]["mlflow.note.content"] == "of the whole"
+
+
+def test_runs_that_a_server_made_after_a_timeout_are_deleted(
+    storage: Path, sweep: SweepPaths
+) -> None:
+    uri, key, failures = uri_of(storage), "s/late", [ConnectionError("timed out")]
+
+    def open_sink() -> Runs:
+        if failures:
+            raise failures.pop()
+        return Runs(uri, storage, "llm", SweepFacts(key, "llm-1", {}, {"a": 1}), NullFence())
+
+    tracker = Delivery(sweep, open_sink, "late")
+    write(sweep, trial(0), 1)
+    tracker.changed("t0000", reported=False)
+    assert not tracker.deliver_pending()
+    assert tracker.deliver_pending()
+    for run in runs(uri, key).values():  # as the call that timed out made them
+        MlflowClient(uri).create_run(run.info.experiment_id, 0, run.data.tags, run.info.run_name)
+    write(sweep, trial(0, TrialState.COMPLETED), 2)
+    tracker.changed("t0000", reported=False)
+    assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
+    found = runs(uri, key)  # asserts that no two have one name
+    assert {run.info.status for run in found.values()} == {"FINISHED"}
+    assert points(storage, found["t0000"]) == [(1, 0.1), (2, 0.2)]
+
+
+def test_deleted_experiment_is_named_with_the_command_that_restores_it(
+    tmp_path: Path, sweep: SweepPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(delivery_module.time, "sleep", lambda _: None)
+    deliver(sweep, uri_of(tmp_path), "s/gone")
+    client = MlflowClient(uri_of(tmp_path))
+    client.delete_experiment(client.get_experiment_by_name("llm").experiment_id)
+    problem = open_tracker(sweep, uri_of(tmp_path), "s/gone").close(Ending("KILLED", {}), WAIT_S)
+    assert "experiment llm is deleted there: mlflow experiments restore" in str(problem)

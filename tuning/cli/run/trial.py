@@ -8,6 +8,7 @@ import math
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -89,8 +90,10 @@ def _prepare_torch(device: str, cpus: float) -> None:
 
 def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
     """Train in this process; returns the exit code."""
+    from results.records.trial import read_reports
     from trainables.job import Pruned
     from trainables.launch.run_trial import run_local
+    from trainables.runtime.preemption import Preempted
     from trainables.user_code.command.program import CommandError
     from trainables.user_code.frames import user_traceback
     from tuning.controller.sweep_dir.create import with_new_defaults
@@ -100,11 +103,15 @@ def _train(spec: SweepSpec, params: dict[str, Any], folder: Path) -> int:
         echo(json.dumps(job.config, default=str))
         if steps := job.paths.checkpoint_steps():
             echo(f"resuming at step {steps[-1]}, in {job.folder}")
+            printer.note(read_reports(job.paths))
     try:
         run_local(job, printer)
     except Pruned as e:
         echo(f"pruned: {e}")
         return 0
+    except Preempted as e:
+        echo(str(e), err=True)
+        return 130
     except Exception as e:  # our own frames say nothing of a program, or of user code
         text = str(e) if isinstance(e, CommandError) else user_traceback(e).rstrip()
         if isinstance(e, UserError) or not text:
@@ -155,8 +162,13 @@ class _Printer:
     def report(self, report: Report) -> Answer:
         from trainables.job import Answer
 
-        if self.reported is not None:
-            self.reported |= {k for k, v in report.metrics.items() if math.isfinite(v)}
+        self.note([report])
         metrics = "  ".join(f"{k} {number(v)}" for k, v in report.metrics.items())
         echo(f"step {report.step}  {metrics}")
         return Answer.CONTINUE
+
+    def note(self, reports: Iterable[Report]) -> None:
+        """Remember the metrics of reports, also of those that a folder has from before."""
+        if self.reported is not None:
+            finite = (k for r in reports for k, v in r.metrics.items() if math.isfinite(v))
+            self.reported.update(finite)
