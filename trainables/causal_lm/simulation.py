@@ -56,10 +56,12 @@ def simulate(config: CausalLMConfig, layout: Layout, rank: int = 0, before: int 
     sent = config.communication
     if (sent.method, sent.compress) != ("builtin", "none"):
         raise UserError("communication cannot be simulated; leave method and compress out")
-    if layout.ep == 1:
+    start = config.start or config
+    may_have_experts = start.experts is not None or start.model_name_or_path is not None
+    if layout.ep == 1 and not (layout.tp > 1 and may_have_experts):
         return _simulate(config, layout, rank, before)
-    # With torch 2.13, a process that has simulated exchanges of tokens may abort when it ends, or
-    # with the next simulation. So each has a process, which ends without freeing memory.
+    # With torch 2.13, a process that has simulated exchanges of tokens may abort when memory is
+    # freed. So each has a process, which ends without that.
     processes = ProcessPoolExecutor(1, get_context("spawn"), atexit.register, (os._exit, 0))
     with processes:
         return processes.submit(_simulate, config, layout, rank, before).result()
