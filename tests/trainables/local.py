@@ -80,7 +80,7 @@ def newest_checkpoint(folder: Path) -> Checkpoint:
     return found
 
 
-def run_python(*args: str | Path, timeout_s: float = 100) -> str:
+def run_python(*args: str | Path, timeout_s: float = 250) -> str:
     """Run Python with these arguments in the repository's folder; returns what it prints."""
     done = subprocess.run(
         [sys.executable, *args], cwd=ROOT, capture_output=True, text=True, timeout=timeout_s

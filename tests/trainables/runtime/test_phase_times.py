@@ -59,7 +59,7 @@ def test_phases_of_a_trial_are_its_duration(tmp_path: Path) -> None:
     run_trial(tmp_path / "t", "digits", {"epochs": 3})
     whole = time.perf_counter() - began
     samples = list(read_samples(TrialPaths(tmp_path / "t"), 1))
-    assert [s.step for s in samples] == [1, 3]
+    assert (samples[0].step, samples[-1].step) == (1, 3)  # between, where a step takes long
     phases = [
         {k.removeprefix("system/seconds_"): v for k, v in s.values.items() if "/seconds_" in k}
         for s in samples
