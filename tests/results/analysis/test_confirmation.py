@@ -1,10 +1,19 @@
 """Intervals of a confirmation, and whether they separate the winner."""
 
 import math
+from pathlib import Path
 
 import pytest
 
-from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement, half_width
+from results.analysis.confirmation import (
+    Confirmation,
+    ConfirmedTrial,
+    Remeasurement,
+    half_width,
+    read,
+    write,
+)
+from results.paths import SweepPaths
 from tests.results.written import remeasured
 
 
@@ -27,3 +36,12 @@ def test_confirmation_is_clear_only_without_overlap() -> None:
     once = ConfirmedTrial(trial="a", series={"loss": Remeasurement(search=0.0, test=(0.5,))})
     assert not made(once, far).clear
     assert made(once).optimism == {}
+
+
+def test_confirmation_with_a_diverged_training_is_read_again(tmp_path: Path) -> None:
+    trials = remeasured("a", loss=(0, 0.5, math.inf)), remeasured("b", loss=(0, 0.9, 0.8))
+    made = Confirmation(modes={"loss": "min"}, seeds=(1, 2), trials=trials)
+    write(SweepPaths(tmp_path), made)
+    assert read(SweepPaths(tmp_path)) == made
+    assert made.winner.trial == "b"
+    assert not made.clear
