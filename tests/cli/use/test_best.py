@@ -127,7 +127,7 @@ def test_confirm_compares_new_trainings_by_the_same_step(tune: Tune) -> None:
     worst = {"metric": "loss", "mode": "max", "select": {"at": "best"}}  # at the first step
     paths = trained(ALONE, budget={"trials": 1}, **worst)
     output = tune("best", "mine", "--confirm", "1", "--seeds", "2").out
-    assert "search values are the best ones; the test split has those of the last step" in output
+    assert "search values are the best ones, test values those of the last step" in output
     made = read(paths)
     assert made is not None
     ((one,), curves) = made.trials, [read_reports(paths.retrained("t0000", s)) for s in made.seeds]
