@@ -95,6 +95,5 @@ def test_flops_of_packed_weights_are_those_of_the_weights() -> None:
     old, quantize = mlp.up_proj, partial(bnb.Params4bit, quant_type="nf4", requires_grad=False)
     mlp.up_proj = bnb.Linear4bit(old.in_features, old.out_features, bias=False, device="meta")
     mlp.up_proj.weight = quantize(old.weight.data, module=mlp.up_proj).to("cpu")
-    assert mlp.up_proj.weight.numel() == old.weight.numel() / 2
     assert step_flops(model, config) == plain
     assert "forward" not in vars(mlp.up_proj)

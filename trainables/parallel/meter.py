@@ -247,9 +247,8 @@ def counted_flops(model: nn.Module) -> Iterator[FlopCounterMode]:
     """
     hf: Any = model
     before = hf.get_experts_implementation()
-    packed: list[Any] = [
-        m for m in model.modules() for _, p in m.named_parameters(recurse=False) if is_packed(p)
-    ]
+    owned = ((m, p) for m in model.modules() for p in m.parameters(recurse=False))
+    packed: list[Any] = [module for module, p in owned if num_weights(p) != p.numel()]
     for layer in packed:
         layer.forward = partial(_multiply, layer)
     with suppress(ValueError):  # it has no experts
@@ -264,14 +263,9 @@ def counted_flops(model: nn.Module) -> Iterator[FlopCounterMode]:
             hf.set_experts_implementation(before)
 
 
-def is_packed(parameter: Any) -> bool:
-    """Whether `bitsandbytes` holds several weights in each of its numbers."""
-    return getattr(parameter, "quant_state", None) is not None
-
-
-def num_weights(parameter: Any) -> int:
-    """Its weights; those that they stand for if they are packed."""
-    return math.prod(parameter.quant_state.shape if is_packed(parameter) else parameter.shape)
+def num_weights(parameter: nn.Parameter) -> int:
+    """Its weights, of which `bitsandbytes` may have packed two into a number."""
+    return math.prod((getattr(parameter, "quant_state", None) or parameter).shape)
 
 
 def _multiply(layer: Any, inputs: torch.Tensor) -> torch.Tensor:

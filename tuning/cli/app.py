@@ -213,7 +213,8 @@ def main(*, may_hand_over: bool = True) -> None:
 
             if (code := hand_over(sys.argv[1:])) is not None:
                 sys.exit(code)
-        with guarded_output(command := _command()):
+        command = next((a for a in sys.argv[1:] if not a.startswith("-")), None)
+        with guarded_output(command):
             app = make_app([command] if command in COMMANDS else COMMANDS)
             code = app(prog_name="tune", standalone_mode="--json" not in sys.argv)
         sys.exit(code)
@@ -229,17 +230,13 @@ def main(*, may_hand_over: bool = True) -> None:
         sys.excepthook = _print_traceback  # typer has set its own
 
 
-def _command() -> str | None:
-    return next((a for a in sys.argv[1:] if not a.startswith("-")), None)
-
-
 def _end(code: int, problems: Sequence[str]) -> NoReturn:
     """End with problems on stderr: a line each, or with `--json` as one object."""
     from results.storage.atomic import THEN_RESUME
     from search_spaces.redaction import redact
 
     problems = [redact(problem) for problem in problems]
-    if _command() not in ("run", "resume"):  # resume does not repeat other commands
+    if {"run", "resume"}.isdisjoint(sys.argv):  # resume does not repeat other commands
         again = THEN_RESUME.replace("tune resume", "the command again")
         problems = [problem.replace(THEN_RESUME, again) for problem in problems]
     if "--json" in sys.argv:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement
 from results.analysis.leaderboard import TrialSummary, one_per_configuration
-from results.analysis.selection import compared_value, rank_candidates, selection_objectives
+from results.analysis.selection import rank_candidates, selection_objectives, value_of
 from results.paths import SweepPaths
 from results.records.trial import read_reports
 from search_spaces.errors import UserError, suggest
@@ -91,10 +91,10 @@ class Confirmer:
             reports = read_reports(files)
             newest = {k: v for r in reports for k, v in r.metrics.items()}
             names = [name for name in self._modes if name in newest]
-            found = {n: compared_value(reports, n, self._modes[n], self._select) for n in names}
+            found = {n: value_of(reports, n, self._modes[n], self._select) for n in names}
             selection.append({n: newest[n] if v is None else v for n, v in found.items()})
             can = self.can_evaluate
-            scores = self._retrainer.scores(line.record, files) if can else selection[-1]
+            scores = self._retrainer.scores(line.record, files) if can else newest | selection[-1]
             test.append(self._objective_values(scores, selection[-1]))
             where = "on the selection split"
             if can:

@@ -1,19 +1,10 @@
 """Intervals of a confirmation, and whether they separate the winner."""
 
 import math
-from pathlib import Path
 
 import pytest
 
-from results.analysis.confirmation import (
-    Confirmation,
-    ConfirmedTrial,
-    Remeasurement,
-    half_width,
-    read,
-    write,
-)
-from results.paths import SweepPaths
+from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement, half_width
 from tests.results.written import remeasured
 
 
@@ -38,10 +29,9 @@ def test_confirmation_is_clear_only_without_overlap() -> None:
     assert made(once).optimism == {}
 
 
-def test_confirmation_with_a_diverged_training_is_read_again(tmp_path: Path) -> None:
+def test_confirmation_with_a_diverged_training_is_read_again() -> None:
     trials = remeasured("a", loss=(0, 0.5, math.inf)), remeasured("b", loss=(0, 0.9, 0.8))
     made = Confirmation(modes={"loss": "min"}, seeds=(1, 2), trials=trials)
-    write(SweepPaths(tmp_path), made)
-    assert read(SweepPaths(tmp_path)) == made
+    assert Confirmation.model_validate_json(made.model_dump_json()) == made
     assert made.winner.trial == "b"
     assert not made.clear
