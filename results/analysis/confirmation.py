@@ -18,6 +18,7 @@ from results.records.record_log import write_logged
 from search_spaces.files import read_regular
 
 LEVEL = 0.95
+_CONFIG = ConfigDict(frozen=True, ser_json_inf_nan="strings")  # null is not read as a number
 
 
 class Remeasurement(BaseModel):
@@ -30,7 +31,7 @@ class Remeasurement(BaseModel):
         test: values on the test split, one per new seed, or one value of the search's weights.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _CONFIG
 
     search: float
     selection: tuple[float, ...] = ()
@@ -55,7 +56,7 @@ class Remeasurement(BaseModel):
 class ConfirmedTrial(BaseModel):
     """New measurements of one trial, by objective."""
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _CONFIG
 
     trial: str
     series: dict[str, Remeasurement]
@@ -83,7 +84,7 @@ class Confirmation(BaseModel):
             seeds reported, on the selection split.
     """
 
-    model_config = ConfigDict(frozen=True)
+    model_config = _CONFIG
 
     modes: dict[str, str]
     seeds: tuple[int, ...]
@@ -148,11 +149,13 @@ class Confirmation(BaseModel):
 
 
 def half_width(values: Sequence[float]) -> float | None:
-    """Half the width of the 95 % t-interval of the mean, infinite if it is beyond the range of
-    floats; None for fewer than two values.
+    """Half the width of the 95 % t-interval of the mean, infinite if it or a value is beyond the
+    range of floats; None for fewer than two values.
     """
     if len(values) < 2:
         return None
+    if not all(map(math.isfinite, values)):
+        return math.inf
     from scipy.stats import t
 
     quantile = float(t.ppf((1 + LEVEL) / 2, len(values) - 1))

@@ -117,7 +117,7 @@ def rank_candidates(
     trials = list(read_trials_with_reports(paths)) if trials is None else trials
     metric, mode = spec.metric, spec.mode  # each computed at every use
     for record, reports in trials:
-        values = {name: _value(reports, name, objectives[name], select) for name in objectives}
+        values = {name: value_of(reports, name, objectives[name], select) for name in objectives}
         point = {name: v for name, v in values.items() if v is not None}
         if record.eligible and len(point) == len(objectives):
             line = summarize(record, reports, metric, mode)
@@ -196,7 +196,7 @@ def smoothed(values: Sequence[float], weight: float) -> float:
     return average / (1 - weight ** len(values))
 
 
-def _value(reports: Sequence[Report], name: str, mode: str, select: SelectSpec) -> float | None:
+def value_of(reports: Sequence[Report], name: str, mode: str, select: SelectSpec) -> float | None:
     """The value to compare; None if there is no finite one, or if the trial diverged at the end."""
     values = [r.metrics[name] for r in reports if name in r.metrics]
     finite = [v for v in values if math.isfinite(v)]

@@ -49,6 +49,7 @@ ADVICE = {
     errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
 }
 """What helps against an error of storage that persists, by its number."""
+THEN_RESUME = ", then run tune resume"
 
 
 def storage_error(error: OSError, path: object = None, size: int | None = None) -> UserError:
@@ -68,7 +69,7 @@ def storage_error(error: OSError, path: object = None, size: int | None = None) 
         problem += f" ({free})"
         if error.errno == errno.ENOSPC and few_inodes:
             advice = "delete some files"
-    return UserError(f"{place}: {problem}; {advice}, then run tune resume")
+    return UserError(f"{place}: {problem}; {advice}{THEN_RESUME}")
 
 
 def durable(write: Callable[[Path, T], None]) -> Callable[[Path, T], None]:

@@ -282,5 +282,6 @@ class Delivery(Tracker):
         lines = str(error).splitlines() or [""]
         text = redact(f"{type(error).__name__}: {lines[0]}")
         if not self._error and not self._is_abandoned:
-            log.warning("%s: %s; training continues, and delivery is retried", self._name, text)
+            rest = "training continues, and " * (self._ending is None) + "delivery is retried"
+            log.warning("%s: %s; %s", self._name, text, rest)
         self._error = text

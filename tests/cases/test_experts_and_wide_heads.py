@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -82,3 +83,17 @@ def test_frozen_weights_get_no_gradient() -> None:
     assert trained is not None
     assert frozen is not None
     assert trained - frozen == 2 * weight.numel()
+
+
+def test_flops_of_packed_weights_are_those_of_the_weights() -> None:
+    bnb = pytest.importorskip("bitsandbytes").nn
+    model, config = (
+        tiny_model("llama").requires_grad_(False),
+        CausalLMConfig(sequence_length=LENGTH),
+    )
+    plain, mlp = step_flops(model, config), model.model.layers[0].mlp
+    old, quantize = mlp.up_proj, partial(bnb.Params4bit, quant_type="nf4", requires_grad=False)
+    mlp.up_proj = bnb.Linear4bit(old.in_features, old.out_features, bias=False, device="meta")
+    mlp.up_proj.weight = quantize(old.weight.data, module=mlp.up_proj).to("cpu")
+    assert step_flops(model, config) == plain
+    assert "forward" not in vars(mlp.up_proj)

@@ -34,6 +34,11 @@ def test_unusable_storage(tune: Tune) -> None:
     assert f"{tune.cwd}/nowhere: no such folder" in tune.refused("ls", "--storage", "nowhere")
 
 
+def test_storage_that_cannot_be_written_to_names_the_same_command(tune: Tune) -> None:
+    tune.sweep("mine").report.mkdir(parents=True)
+    assert "; move the folder away, then run the command again\n" in tune.refused("report", "mine")
+
+
 @pytest.mark.parametrize("command", ["resume", "show", "best", "ui", "average", "export"])
 def test_unknown_sweep(tune: Tune, command: str) -> None:
     root = tune.cwd / "sweeps"

@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 from unittest.mock import patch
@@ -19,6 +20,7 @@ import torch.distributed as dist
 import transformers.integrations.moe  # noqa: F401 - its operators
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor
+from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode, flop_registry, register_flop_formula
 
@@ -240,15 +242,31 @@ def counted_flops(model: nn.Module) -> Iterator[FlopCounterMode]:
     """Count the operations of a model of `transformers` in a block: `get_total_flops()`.
 
     Experts are one operation there. The one by one loop over them reads which have tokens, which
-    tensors without content do not say.
+    tensors without content do not say. Layers of packed weights multiply by the matrix that these
+    stand for, because the counter does not know their own operations.
     """
     hf: Any = model
     before = hf.get_experts_implementation()
+    owned = ((m, p) for m in model.modules() for p in m.parameters(recurse=False))
+    packed: list[Any] = [module for module, p in owned if num_weights(p) != p.numel()]
+    for layer in packed:
+        layer.forward = partial(_multiply, layer)
     with suppress(ValueError):  # it has no experts
         hf.set_experts_implementation("grouped_mm")
     try:
         with FlopCounterMode(display=False) as counter:
             yield counter
     finally:
+        for layer in packed:
+            del layer.forward
         with suppress(ValueError):
             hf.set_experts_implementation(before)
+
+
+def num_weights(parameter: nn.Parameter) -> int:
+    """Its weights, of which `bitsandbytes` may have packed two into a number."""
+    return math.prod((getattr(parameter, "quant_state", None) or parameter).shape)
+
+
+def _multiply(layer: Any, inputs: torch.Tensor) -> torch.Tensor:
+    return F.linear(inputs, inputs.new_empty(layer.weight.quant_state.shape), layer.bias)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement
 from results.analysis.leaderboard import TrialSummary, one_per_configuration
-from results.analysis.selection import rank_candidates, selection_objectives
+from results.analysis.selection import rank_candidates, selection_objectives, value_of
 from results.paths import SweepPaths
 from results.records.trial import read_reports
 from search_spaces.errors import UserError, suggest
@@ -88,12 +88,16 @@ class Confirmer:
         selection, test = [], []
         for seed in seeds:
             files = self._paths.retrained(line.record.id, seed)
-            newest = {k: v for r in read_reports(files) for k, v in r.metrics.items()}
-            selection.append({name: newest[name] for name in self._modes if name in newest})
-            scores = self._retrainer.scores(line.record, files) if self.can_evaluate else newest
+            reports = read_reports(files)
+            newest = {k: v for r in reports for k, v in r.metrics.items()}
+            names = [name for name in self._modes if name in newest]
+            found = {n: value_of(reports, n, self._modes[n], self._select) for n in names}
+            selection.append({n: newest[n] if v is None else v for n, v in found.items()})
+            can = self.can_evaluate
+            scores = self._retrainer.scores(line.record, files) if can else newest | selection[-1]
             test.append(self._objective_values(scores, selection[-1]))
             where = "on the selection split"
-            if self.can_evaluate:
+            if can:
                 where += f", {_words(test[-1])} on the test split"
             self.print_line(f"{line.record.id} seed {seed}  {_words(selection[-1])} {where}")
         return self._confirmed(line, selection, test)

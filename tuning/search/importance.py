@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import warnings
 from collections.abc import Mapping, Sequence
@@ -9,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import optuna
+from optuna.distributions import FloatDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.importance import (
     BaseImportanceEvaluator,
@@ -65,5 +67,9 @@ def _study(data: SweepData, found: Sequence[tuple[Mapping[str, Any], float]]) ->
     space = OptunaSpace(data.spec)
     for params, value in found:
         known, distributions = space.encoded(params)
+        for name, one in distributions.items():
+            if getattr(one, "log", False):  # Optuna's fANOVA has the small values as rare ones
+                low, high, known[name] = map(math.log, (one.low, one.high, known[name]))
+                distributions[name] = FloatDistribution(low, high)
         study.add_trial(create_trial(params=known, distributions=distributions, value=value))
     return study

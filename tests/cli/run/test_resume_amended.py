@@ -216,6 +216,14 @@ def test_retry_failed_runs_failed_trials_again(tune: Tune, mine: Mine) -> None:
     assert "no trial of mine can be tried again" in tune.refused("resume", "mine", "--retry-failed")
 
 
+def test_retry_failed_goes_on_with_unfinished_trials(mine: Mine) -> None:
+    paths = mine(done=False)
+    run = open_run(paths.root, load_sweep(paths.spec).spec)
+    next_job(run)
+    run.lifecycle.release()
+    assert amend_sweep(paths, None, None, (), retry_failed=True) is None
+
+
 def test_exit_code_is_1_if_no_trial_has_a_value(tune: Tune, mine: Mine) -> None:
     paths = mine(done=False, budget={"trials": 2})
     run = open_run(paths.root, load_sweep(paths.spec).spec)

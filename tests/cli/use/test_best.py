@@ -123,6 +123,19 @@ def test_confirm_measures_every_objective(tune: Tune) -> None:
     assert made.winner.trial == tune.best("mine")["trial"]
 
 
+def test_confirm_compares_new_trainings_by_the_same_step(tune: Tune) -> None:
+    worst = {"metric": "loss", "mode": "max", "select": {"at": "best"}}  # at the first step
+    paths = trained(ALONE, budget={"trials": 1}, **worst)
+    output = tune("best", "mine", "--confirm", "1", "--seeds", "2").out
+    assert "search values are the best ones, test values those of the last step" in output
+    made = read(paths)
+    assert made is not None
+    ((one,), curves) = made.trials, [read_reports(paths.retrained("t0000", s)) for s in made.seeds]
+    assert one.series["loss"].search == read_reports(paths.trial("t0000"))[0].metrics["loss"]
+    assert one.series["loss"].selection == tuple(c[0].metrics["loss"] for c in curves)
+    assert all(c[0].metrics["loss"] > c[-1].metrics["loss"] for c in curves)
+
+
 def test_confirm_refuses_a_loop_without_a_seed(tune: Tune) -> None:
     tune.write("loop.py", "def train(config): report(config)\n")
     tune.sweep("mine", trainable="loop.py:train")

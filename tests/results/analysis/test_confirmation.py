@@ -27,3 +27,11 @@ def test_confirmation_is_clear_only_without_overlap() -> None:
     once = ConfirmedTrial(trial="a", series={"loss": Remeasurement(search=0.0, test=(0.5,))})
     assert not made(once, far).clear
     assert made(once).optimism == {}
+
+
+def test_confirmation_with_a_diverged_training_is_read_again() -> None:
+    trials = remeasured("a", loss=(0, 0.5, math.inf)), remeasured("b", loss=(0, 0.9, 0.8))
+    made = Confirmation(modes={"loss": "min"}, seeds=(1, 2), trials=trials)
+    assert Confirmation.model_validate_json(made.model_dump_json()) == made
+    assert made.winner.trial == "b"
+    assert not made.clear

@@ -1,10 +1,13 @@
 """The data of a report: comparable steps, rungs, importance of parameters, and failures."""
 
 import math
+import random
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from results.analysis.leaderboard import summarize
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
 from results.report.sweep_data import (
     SweepData,
@@ -54,6 +57,22 @@ def test_importances_put_the_decisive_parameter_first(data: SweepData) -> None:
         assert next(iter(one.shares)) == "lr"
         assert sum(one.shares.values()) == pytest.approx(1)
     assert found == importances(data)
+
+
+def test_importances_are_over_the_logarithm_of_what_is_searched_there() -> None:
+    space = {"x": {"loguniform": [1e-4, 1.0]}, "y": {"uniform": [0.0, 1.0]}}
+    spec, draw = make_spec(space=space), random.Random(0)
+    data = SweepData(spec, [], {})
+    for i in range(120):
+        x, y = 10 ** draw.uniform(-4, 0), draw.random()
+        loss = math.log10(x) + 2 * y  # variances 16 / 12 and 4 / 12
+        given: dict[str, Any] = {"params": {"x": x, "y": y}, "config": {}, "seed": 0}
+        record = TrialRecord(id=f"t{i:04}", number=i, created=0.0, **given)
+        report = Report(step=1, metrics={"loss": loss}, attempt=1, time=1.0)
+        data.summaries.append(summarize(record, [report], "loss", "min"))
+        data.curves[record.id] = [(1, loss)]
+    for one in importances(data):
+        assert one.shares["x"] == pytest.approx(0.8, abs=0.1)
 
 
 def test_failure_classes_are_sorted_by_number_of_attempts() -> None:

@@ -39,7 +39,7 @@ from trainables.parallel.context import (
 from trainables.parallel.fake_rank import fake_tensors
 from trainables.parallel.fsdp import blocks_of, shard, split_experts
 from trainables.parallel.mesh import ALONE, Mesh
-from trainables.parallel.meter import counted_flops
+from trainables.parallel.meter import counted_flops, num_weights
 from trainables.parallel.pipeline import Pipeline
 from trainables.parallel.tensor import cut_sequences
 from trainables.training.cross_entropy import IGNORED, linear_cross_entropies, linear_cross_entropy
@@ -220,7 +220,7 @@ def step_flops(model: nn.Module, config: CausalLMConfig) -> float | None:
     tables = {id(m.weight) for m in modules if isinstance(m, nn.Embedding)} - {id(head)}
     frozen = [p for p in model.parameters() if not p.requires_grad and id(p) not in tables]
     active = getattr(hf.config.get_text_config(), "num_experts_per_tok", 0)  # for a token
-    saved = sum(p.numel() * (active / len(p) if active and p.ndim == 3 else 1) for p in frozen)
+    saved = sum(num_weights(p) * (active / len(p) if active and p.ndim == 3 else 1) for p in frozen)
     return None if forward is None else 3.0 * forward / config.sequence_length - 2.0 * saved
 
 

@@ -96,6 +96,8 @@ def best(
         made = _confirm(confirmer, confirm, None if reevaluate else seeds)
         write(paths, made)
         _print_confirmation(made, say)
+        if made.judged and select.at != "last":
+            say(f"search values are the {select.at} ones, test values those of the last step")
     if (at or rule) and not confirm:
         choice = winner_by_rule(paths, spec, select)
     else:

@@ -122,11 +122,14 @@ def amend_sweep(
         loaded = _changed_file(paths, old, texts)
         records = read_trials(paths)
         excluded = tuple(r.id for r in records if compatible_params(loaded.spec, r) is None)
-        failed = [r for r in records if r.may_be_retried and r.id not in excluded]
-        if retry_failed and not failed:
-            raise UserError(f"--retry-failed: no trial of {paths.name} can be tried again")
-        _replace_spec(paths, old, loaded, rebuild_study=retry_failed)
-        reopened = failed if retry_failed else []
+        retried = [r for r in records if r.may_be_retried and r.id not in excluded]
+        reopened = retried if retry_failed else []
+        if retry_failed and not reopened:
+            if all(record.state.finished for record in records):
+                raise UserError(f"--retry-failed: no trial of {paths.name} can be tried again")
+            if not (texts or move):  # unfinished trials run anyway
+                return None
+        _replace_spec(paths, old, loaded, rebuild_study=bool(reopened))
         for record in reopened:  # they run again
             update = {"state": TrialState.PENDING, "reason": "", "end_step": None}
             write_trial(paths.trial(record.id), record.model_copy(update=update))
