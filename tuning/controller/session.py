@@ -203,13 +203,11 @@ def _start(
     introduction: Sequence[str],
 ) -> None:
     """Restore the sweep, and send observers the records of earlier sessions."""
-    from tuning.controller.commands import pending_commands
-
     reports = restore(run)
     for observer in observers:
         run.observers.add(observer)
     history = [(record, reports.get(record.id, ())) for record in run.records.values()]
-    if history and run.finished and not pending_commands(run.paths):
+    if history and run.finished:
         why = f", which reached {run.limit.summary}" if run.limit else ""
         introduction = [*introduction, f"nothing is to do for this sweep{why}"]
     start = SessionStart(run.paths, run.spec, spent_s, history, introduction)
