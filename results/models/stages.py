@@ -8,15 +8,19 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from pydantic.dataclasses import dataclass as checked_dataclass
+
 from results.models.ref import ModelRef, model_refs
 from results.records.pipeline import PipelinePaths
+from results.records.trial import short_reason
 from results.storage.atomic import write_atomic
+from results.sweep_folder.folder import Seconds
 from search_spaces.checksum import add_json_checksum, json_is_intact
 from search_spaces.errors import DamagedRecordsError
 from search_spaces.files import parse_json, read_regular
 
 
-@dataclass(frozen=True)
+@checked_dataclass(frozen=True, config={"extra": "forbid"})
 class StageRecord:
     """What is known of a stage that has begun.
 
@@ -31,8 +35,8 @@ class StageRecord:
     """
 
     key: str
-    began: float
-    seconds: float = 0.0
+    began: Seconds
+    seconds: Seconds = 0.0
     done: bool = False
     result: Mapping[str, Any] = field(default_factory=dict)
     inputs: tuple[ModelRef, ...] = ()
@@ -89,9 +93,10 @@ def read_stages(paths: PipelinePaths) -> StageRecords:
         return StageRecords(*records, signed, raw.get("identity", ""), places)
     except FileNotFoundError:
         return StageRecords()
-    except (OSError, ValueError, KeyError, TypeError) as e:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         raise DamagedRecordsError(
-            f"{paths.records}: not readable ({e}); without the file all stages run again"
+            f"{paths.records}: not readable ({short_reason(e)}); without the file all stages run "
+            "again"
         ) from e
 
 

@@ -306,5 +306,6 @@ def read_trials_with_reports(paths: SweepPaths) -> Iterator[tuple[TrialRecord, l
 def short_reason(error: Exception) -> str:
     """Why a record cannot be read, without its file, which the caller names."""
     if isinstance(error, ValidationError):
-        return str(error.errors()[0]["msg"])
+        first = error.errors()[0]
+        return ": ".join([*map(str, first["loc"]), first["msg"]])
     return getattr(error, "strerror", None) or str(error).splitlines()[0]

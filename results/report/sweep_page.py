@@ -42,6 +42,7 @@ from results.report.plots.workers import (
 from results.report.sweep_data import SweepData, failure_classes
 from results.report.trial_rows import MAX_POINTS, all_details, points_per_curve, trial_rows
 from search_spaces.errors import first_few
+from search_spaces.spec.command import EXTERNAL
 
 _MAX_EVENTS = 100
 
@@ -156,7 +157,7 @@ def winner(data: SweepData) -> list[str]:
         f"Why: {data.selection.why}.",
     ]
     lines += _second(data, first)
-    if not data.selection.confirmed:
+    if not data.selection.confirmed and data.spec.trainable != EXTERNAL:
         lines.append(
             f"The best of many noisy values is biased: measure it again with "
             f"tune best {data.argument} --confirm 3."

@@ -126,7 +126,8 @@ class SelectSpec(Section):
     @field_validator("weights")
     @classmethod
     def _of_objectives(cls, weights: dict[str, float], info: ValidationInfo) -> dict[str, float]:
-        objectives = info.data.get("objectives", {})
+        if (objectives := info.data.get("objectives")) is None:  # they have a mistake themselves
+            return weights
         for name, weight in weights.items():
             if name not in objectives:
                 hint = suggest(name, objectives) if objectives else "; there are none"

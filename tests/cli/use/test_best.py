@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tuning
 from results.analysis.comparison import compare
 from results.analysis.confirmation import Confirmation, ConfirmedTrial, Remeasurement, read, write
 from results.analysis.selection import rank_candidates
@@ -181,7 +182,24 @@ def test_best_refuses_options_that_do_not_fit(tune: Tune) -> None:
     assert tune.refused("best", "mine", "--rule", "knee") == (
         "--rule: the sweep has one objective; see select.objectives\n"
     )
+    objectives = {"loss": "min", "step": "min"}
+    tune.sweep("front", select={"objectives": objectives, "weights": {"loss": 2}})
+    assert tune.refused("best", "front", "--at", "best") == (
+        "select: cannot be compared at their best, which is at different steps for each: "
+        "set select.at to last or smoothed\n"
+    )
     for trial_id in paths.trial_ids():
         add_checkpoint(paths, trial_id, 9)
     # the simulated configurations do not fit digits
     assert "no longer fits digits: " in tune.refused("best", "mine", "--confirm", "1")
+
+
+def test_trials_that_only_the_asking_program_can_run_are_not_to_be_confirmed(tune: Tune) -> None:
+    space, budget = {"x": tuning.uniform(0, 1)}, tuning.Budget(trials=1)
+    asked = tuning.Sweep(metric="loss", space=space, budget=budget, name="asked")
+    trial = asked.ask()
+    assert trial is not None
+    asked.tell(trial, {"loss": 1.0})
+    asked.close()
+    assert "--confirm" not in tune("best", "asked").out
+    assert "--confirm" not in " ".join(winner(read_sweep_data(SweepPaths(asked.folder))))

@@ -60,3 +60,22 @@ def test_models_are_read_back(paths: PipelinePaths) -> None:
     paths.records.write_bytes(paths.records.read_bytes().replace(b"t0001-hf", b"t0002-hf", 1))
     with pytest.raises(DamagedRecordsError, match="checksum"):
         read_stages(paths)
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ("[]", "list"),
+        (BEFORE.replace("1.0", "1e18"), "began: "),
+        (BEFORE.replace("1.0", "NaN"), "began: "),
+        (BEFORE.replace("2.5", '"x"'), "seconds: "),
+        (BEFORE.replace("true", "3"), "done: "),
+        (BEFORE.replace("{}", "[1]"), "result: "),
+    ],
+)
+def test_a_record_of_another_kind_is_damaged(
+    paths: PipelinePaths, changed: str, reason: str
+) -> None:
+    paths.records.write_text(changed)
+    with pytest.raises(DamagedRecordsError, match=rf"stages\.json: not readable \(.*{reason}"):
+        read_stages(paths)

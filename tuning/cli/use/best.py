@@ -122,7 +122,8 @@ def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:
     try:
         return SelectSpec.model_validate(values)
     except ValidationError as e:
-        raise UserError(*(f"select: {error['msg']}" for error in e.errors())) from e
+        texts = (str(error["msg"]).removeprefix("Value error, ") for error in e.errors())
+        raise UserError(*(f"select: {text}" for text in texts)) from e
 
 
 def _confirm(confirmer: Confirmer, top: int, seeds: int | None) -> Confirmation:
@@ -163,6 +164,7 @@ def _print_confirmation(made: Confirmation, say: PrintLine) -> None:
 def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
     from results.analysis.selection import describe_winner
     from results.sweep_folder.folder import sweep_argument
+    from search_spaces.spec.command import EXTERNAL
 
     found = describe_winner(paths, spec, choice)
     tell(f"{found['trial']}  {_in_words(found['values'])} at step {found['step']}")
@@ -173,7 +175,7 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
         tell(f"front      {entry['trial']}  {_in_words(entry['values'])}")
     checkpoint = found["checkpoint"]
     tell(f"checkpoint {local_path(Path(checkpoint)) if checkpoint else '-'}")
-    if not choice.confirmed:
+    if not choice.confirmed and spec.trainable != EXTERNAL:
         tell(f"confirm    tune best {sweep_argument(paths)} --confirm 3")
         tell("           (the search measured it only once)")
 
