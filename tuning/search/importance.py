@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 import optuna
-from optuna.distributions import FloatDistribution
+from optuna.distributions import FloatDistribution, IntDistribution
 from optuna.exceptions import ExperimentalWarning
 from optuna.importance import (
     BaseImportanceEvaluator,
@@ -68,7 +68,8 @@ def _study(data: SweepData, found: Sequence[tuple[Mapping[str, Any], float]]) ->
     for params, value in found:
         known, distributions = space.encoded(params)
         for name, one in distributions.items():
-            if getattr(one, "log", False):  # Optuna's fANOVA has the small values as rare ones
+            # Optuna's fANOVA has the small values as rare ones
+            if isinstance(one, FloatDistribution | IntDistribution) and one.log:
                 low, high, known[name] = map(math.log, (one.low, one.high, known[name]))
                 distributions[name] = FloatDistribution(low, high)
         study.add_trial(create_trial(params=known, distributions=distributions, value=value))
