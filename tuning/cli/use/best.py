@@ -95,9 +95,7 @@ def best(
         confirmer = Confirmer(paths, spec, select, address, say)
         made = _confirm(confirmer, confirm, None if reevaluate else seeds)
         write(paths, made)
-        _print_confirmation(made, say)
-        if made.judged and select.at != "last":
-            say(f"search values are the {select.at} ones, test values those of the last step")
+        _print_confirmation(made, say, select.at)
     if (at or rule) and not confirm:
         choice = winner_by_rule(paths, spec, select)
     else:
@@ -139,8 +137,8 @@ def _confirm(confirmer: Confirmer, top: int, seeds: int | None) -> Confirmation:
     return confirmer.retrain(lines, seeds)
 
 
-def _print_confirmation(made: Confirmation, say: PrintLine) -> None:
-    """Print a line per trial and objective, and the bias of the search."""
+def _print_confirmation(made: Confirmation, say: PrintLine, at: str) -> None:
+    """Print a line per trial and objective, and the bias of the search; `at` is of `select`."""
     say("")
     split = "test" if made.judged else "again"
     for one in made.trials:
@@ -159,6 +157,8 @@ def _print_confirmation(made: Confirmation, say: PrintLine) -> None:
     if not made.clear:
         say("the intervals overlap: more --seeds may change the order")
     say("")
+    if made.judged and at != "last":
+        say(f"search values are the {at} ones, test values those of the last step")
 
 
 def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:

@@ -133,11 +133,9 @@ def amend_sweep(
         for record in reopened:  # they run again
             update = {"state": TrialState.PENDING, "reason": "", "end_step": None}
             write_trial(paths.trial(record.id), record.model_copy(update=update))
-        budget = None if trials is None else loaded.spec.budget.trials
-        moved = "" if move is None else str(move)
-        return Amendment(
-            texts, excluded, len(records), budget, tuple(r.id for r in reopened), moved
-        )
+        budget, moved = loaded.spec.budget.trials if trials else None, str(move or "")
+        again = tuple(record.id for record in reopened)
+        return Amendment(texts, excluded, len(records), budget, again, moved)
 
 
 def _refuse_damage(paths: SweepPaths, accept_damage: bool) -> None:
