@@ -93,11 +93,12 @@ class Confirmer:
             names = [name for name in self._modes if name in newest]
             found = {n: value_of(reports, n, self._modes[n], self._select) for n in names}
             selection.append({n: newest[n] if v is None else v for n, v in found.items()})
-            can = self.can_evaluate
-            scores = self._retrainer.scores(line.record, files) if can else newest | selection[-1]
+            scores = newest | selection[-1]
+            if self.can_evaluate:
+                scores = self._retrainer.scores(line.record, files)
             test.append(self._objective_values(scores, selection[-1]))
             where = "on the selection split"
-            if can:
+            if self.can_evaluate:
                 where += f", {_words(test[-1])} on the test split"
             self.print_line(f"{line.record.id} seed {seed}  {_words(selection[-1])} {where}")
         return self._confirmed(line, selection, test)
