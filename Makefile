@@ -30,14 +30,14 @@ test: unit ray
 # Each process has half of the files, and who is done takes from the other: both end together. One
 # thread each, as a worker has: threads that wait for a busy processor take several times as long.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu and not scripts and not layouts and not wheel"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu and not scripts and not layouts and not cluster and not wheel"
 
 # Each process has a cluster; a file's tests share sweeps.
 ray: setup
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m "ray and not cluster and not layouts and not scripts"
 
 # Training code as its projects document it, each killed, resumed and compared, and the other shipped
-# files: about a quarter of an hour.
+# files: about 20 minutes.
 user-code: setup
 	$(PIP) --group user-code
 	$(BIN)/python -m pytest -m scripts
@@ -68,10 +68,10 @@ bench: setup
 chaos: setup
 	$(BIN)/python -m tests.chaos $(ARGS)
 
-# Two hosts on this machine, and faults of the network between them; Slurm, Prometheus and PostgreSQL:
-# Linux, as root. What is skipped says at the end which program it needs.
+# Several machines, two hosts on this one with faults of the network between them, Slurm, Prometheus
+# and PostgreSQL: Linux, as root. What is skipped says at the end which program it needs.
 cluster: setup
-	$(BIN)/python -m pytest -rs tests/cluster
+	$(BIN)/python -m pytest -rs -m cluster
 
 # On a machine with a CUDA device, in ten minutes: docs/measurements/performance.md, "On a GPU".
 gpu: setup

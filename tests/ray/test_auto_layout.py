@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from results.records.failures import Remedy
 from results.records.trial import TrialRecord, TrialState
 from tests.ray.conftest import Tune
@@ -65,6 +67,7 @@ def test_sharded_and_copied_trials_of_one_sweep_pause_and_go_on(tune: Tune) -> N
     assert "with 2 workers as {dp_shard: 2}" in shown
 
 
+@pytest.mark.layouts
 def test_lanes_have_as_many_workers_as_the_layouts(tune: Tune) -> None:
     elastic = "resources.workers={min: 1, max: 2, grow_after: 1h}"
     _, records = run(tune, elastic, "resources.concurrency=2", "scheduler={name: none}")
@@ -75,6 +78,7 @@ def test_lanes_have_as_many_workers_as_the_layouts(tune: Tune) -> None:
     check_steps(tune, records)
 
 
+@pytest.mark.layouts
 def test_out_of_memory_goes_on_with_a_larger_layout(tune: Tune) -> None:
     out, records = run(
         tune,

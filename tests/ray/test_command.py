@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState
 from tests.ray.conftest import Tune
@@ -91,6 +93,7 @@ def test_command_is_killed_resumed_stopped_and_tracked(tune: Tune) -> None:
     wait_for(lambda: not any(map(is_running, pids)))
 
 
+@pytest.mark.scripts
 def test_paused_command_continues_from_its_checkpoint(tune: Tune) -> None:
     (tune.cwd / "program.py").write_text(PROGRAM)
     (tune.cwd / "paused.yaml").write_text(PAUSED)

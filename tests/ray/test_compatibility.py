@@ -26,6 +26,7 @@ PLACE = Path("/tmp/tune-77e88994")
 """Where the pipeline ran: its sweeps name files there."""
 
 
+@pytest.mark.scripts
 def test_folder_of_0_1_0_resumes_averages_and_exports(tune: Tune) -> None:
     paths = tune.paths(SWEEP)
     shutil.copytree(DATA / "sweep_0_1_0", paths.root)

@@ -82,6 +82,7 @@ def test_elastic_trial_shrinks_and_grows(
     survived(tune.paths("elastic"))
 
 
+@pytest.mark.cluster
 def test_retry_elsewhere_takes_another_machine(
     machines: Machines, tmp_path: Path, survived: Callable[[SweepPaths], None]
 ) -> None:

@@ -10,27 +10,21 @@ import pytest
 from tests.ray.conftest import Tune
 from tests.ray.killed_rank import AFTER, SIGNALS
 
+pytestmark = pytest.mark.layouts
+
 HANG_S = 60
 LONGEST_S = HANG_S + 100
 """A trial with its two starts, on a busy machine."""
 STEPS = [2, 4, 6, 8]
-OTHERS = ("ddp", "fsdp", "{tp: 2}", "{cp: 2}", "{pp: 2}", "{dp_shard: 2, ep: 2}")
+LAYOUTS = ("ddp", "fsdp", "{tp: 2}", "{cp: 2}", "{pp: 2}", "{dp_shard: 2, ep: 2}")
 
 
-@pytest.mark.parametrize(
-    ("layout", "fates"),
-    [
-        ("fsdp", ["killed"]),
-        *(pytest.param(name, list(SIGNALS), marks=pytest.mark.layouts) for name in OTHERS),
-    ],
-)
-def test_trial_goes_on_after_the_loss_of_a_rank(
-    tmp_path: Path, address: str, layout: str, fates: list[str]
-) -> None:
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_trial_goes_on_after_the_loss_of_a_rank(tmp_path: Path, address: str, layout: str) -> None:
     tune = Tune(tmp_path, address)
     (tune.cwd / "kills.yaml").write_text(
         "name: kills\ntrainable: tests.ray.killed_rank:KilledRank\nmetric: eval_loss\nmode: min\n"
-        f"space: {{fate: {{grid_search: [{', '.join(fates)}]}}}}\n"
+        f"space: {{fate: {{grid_search: [{', '.join(SIGNALS)}]}}}}\n"
         f"fixed: {{marks: {tune.cwd}, hidden_size: 32, sequence_length: 32, batch_size: 8,\n"
         f"  max_steps: {STEPS[-1]}, eval_every: 2, data: {{max_bytes: 200000}},\n"
         f"  experts: {'{count: 4}' if 'ep' in layout else 'null'}}}\n"
@@ -40,7 +34,7 @@ def test_trial_goes_on_after_the_loss_of_a_rank(
     )
     started = time.monotonic()
     tune("run", "kills.yaml")
-    assert time.monotonic() - started < len(fates) * LONGEST_S
+    assert time.monotonic() - started < len(SIGNALS) * LONGEST_S
     for record in tune.trials("kills"):
         reports = tune.curve("kills", record.id)
         assert [r.step for r in reports] == STEPS, record.params

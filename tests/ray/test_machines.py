@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import psutil
+import pytest
 
 from results.paths import SweepPaths
 from results.records.failures import Cause
@@ -17,6 +18,8 @@ from results.trial_paths import TrialPaths
 from tests.ray.conftest import LONGEST_S, Tune
 from tests.ray.machines import Machines
 from tests.waiting import wait_for
+
+pytestmark = pytest.mark.cluster
 
 SWEEP = """
 name: machines

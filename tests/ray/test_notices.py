@@ -67,8 +67,7 @@ tracking: {{name: none}}
     "trainable",
     [
         "tests.ray.stepping:Endless",
-        pytest.param("noticed.py:train", marks=pytest.mark.scripts),
-        "noticed.py:build",
+        *(pytest.param(f"noticed.py:{f}", marks=pytest.mark.scripts) for f in ("train", "build")),
     ],
 )
 def test_no_step_is_lost_after_a_notice(tmp_path: Path, trainable: str) -> None:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState
 from tests.ray.conftest import Tune
+
+pytestmark = pytest.mark.scripts
 
 DRIVER = """
 import os

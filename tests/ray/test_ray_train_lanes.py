@@ -9,6 +9,8 @@ import pytest
 from results.records.trial import TrialState
 from tests.ray.conftest import Tune
 
+pytestmark = pytest.mark.scripts
+
 LOOP = """
 import os
 import threading
@@ -66,7 +68,7 @@ def run(tune: Tune, name: str, kinds: str, workers: int, more: str = "") -> list
     return [re.findall(r"pid (\d+)", log)[-1] for log in logs]
 
 
-@pytest.mark.parametrize("workers", [pytest.param(1, marks=pytest.mark.scripts), 2])
+@pytest.mark.parametrize("workers", [1, 2])
 def test_trials_of_one_lane_equal_those_of_fresh_processes(tune: Tune, workers: int) -> None:
     shared = run(tune, "shared", "a, ends, b", workers)
     apart = run(tune, "apart", "a, ends, b", workers, ", isolation: trial")

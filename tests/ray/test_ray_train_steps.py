@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from results.records.trial import TrialState
 from tests.object_store import s3_server
 from tests.ray.conftest import Tune
+
+pytestmark = pytest.mark.scripts
 
 UNCOUNTED = """
 import os

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import subprocess
 
+import pytest
+
 from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState
 from tests.ray.conftest import LONGEST_S, Tune, end
 from tests.user_code.conftest import PROGRAMS
 from tests.waiting import wait_for
+
+pytestmark = pytest.mark.scripts
 
 NAMES = ("train_fn", "Line")
 SWEEP = """

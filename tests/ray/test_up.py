@@ -14,6 +14,8 @@ from tests.chaos.cluster import ENV
 from tests.ray.conftest import LONGEST_S, Tune
 from tests.waiting import wait_for
 
+pytestmark = pytest.mark.cluster
+
 SWEEP = """
 name: own
 trainable: tests.ray.stepping:Stepping

@@ -51,7 +51,10 @@ def start(container: dict[str, Any], rank: int, folder: Path) -> subprocess.Pope
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "count"), [("pytorchjob", 2), ("pytorchjob-single", 1)])
+@pytest.mark.parametrize(
+    ("name", "count"),
+    [("pytorchjob", 2), pytest.param("pytorchjob-single", 1, marks=pytest.mark.cluster)],
+)
 def test_the_winners_job_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, count: int
 ) -> None:
