@@ -33,6 +33,16 @@ class DamagedRecordsError(UserError):
     exit_code = 3
 
 
+def short_reason(error: Exception) -> str:
+    """Why a record cannot be read, without its file, which the caller names."""
+    from pydantic import ValidationError
+
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return ": ".join([*map(str, first["loc"]), first["msg"]])
+    return getattr(error, "strerror", None) or str(error).splitlines()[0]
+
+
 def nearest(name: object, valid: Iterable[str]) -> str | None:
     """The similar name, or the one that begins with this name; None if there is none."""
     return _nearest(str(name)[:100], tuple(sorted(valid)))

@@ -12,11 +12,10 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from results.models.ref import ModelRef, model_refs
 from results.records.pipeline import PipelinePaths
-from results.records.trial import short_reason
 from results.storage.atomic import write_atomic
 from results.sweep_folder.folder import Seconds
 from search_spaces.checksum import add_json_checksum, json_is_intact
-from search_spaces.errors import DamagedRecordsError
+from search_spaces.errors import DamagedRecordsError, short_reason
 from search_spaces.files import parse_json, read_regular
 
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, field, replace
 from results.paths import SweepPaths
 from results.records.record_log import logged_name, read_record_log
 from results.records.reports import Report, ReportChain
-from results.records.trial import TrialRecord, parse_trial, short_reason
+from results.records.trial import TrialRecord, parse_trial
 from results.trial_paths import TrialPaths
 from search_spaces.checksum import json_is_intact
-from search_spaces.errors import DamagedRecordsError, UserError
+from search_spaces.errors import DamagedRecordsError, UserError, short_reason
 from search_spaces.files import parse_json, read_regular
 
 UNCHECKED = "its records are of a version that did not count them; lost ones may go unnoticed"

@@ -18,7 +18,7 @@ from results.records.reports import ReportChain, read_chain, read_known_chain
 from results.records.reports import read_reports as read_reports
 from results.trial_paths import TrialPaths
 from search_spaces.checksum import add_json_checksum, json_is_intact
-from search_spaces.errors import DamagedRecordsError
+from search_spaces.errors import DamagedRecordsError, short_reason
 from search_spaces.files import read_regular
 from search_spaces.spec.layout import LayoutSpec
 
@@ -301,11 +301,3 @@ def read_trials_with_reports(paths: SweepPaths) -> Iterator[tuple[TrialRecord, l
     """Every trial of a sweep and its reports up to its `end_step`, in the order of proposal."""
     for record in read_trials(paths):
         yield record, record.read_chain(paths.trial(record.id)).reports(record.end_step)
-
-
-def short_reason(error: Exception) -> str:
-    """Why a record cannot be read, without its file, which the caller names."""
-    if isinstance(error, ValidationError):
-        first = error.errors()[0]
-        return ": ".join([*map(str, first["loc"]), first["msg"]])
-    return getattr(error, "strerror", None) or str(error).splitlines()[0]

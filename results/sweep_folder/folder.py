@@ -20,13 +20,12 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from results.paths import Storage, SweepPaths
 from results.records.pipeline import PipelinePaths, pipelines_in
-from results.records.trial import short_reason
 from results.storage.atomic import write_atomic
 from results.storage.fencing import Fence
 from results.sweep_folder.identity import identity, sign
 from results.trial_paths import TrialPaths
 from search_spaces.checksum import add_json_checksum, json_is_intact
-from search_spaces.errors import DamagedRecordsError, UserError, afterwards, suggest
+from search_spaces.errors import DamagedRecordsError, UserError, afterwards, short_reason, suggest
 from search_spaces.files import read_regular
 
 Seconds = Annotated[float, Field(ge=0, le=1e11)]
