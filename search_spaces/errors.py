@@ -56,6 +56,12 @@ def suggest(name: object, valid: Iterable[str]) -> str:
     return f" (valid: {', '.join(names)})" if names else ""
 
 
+def quantity(count: float, noun: str) -> str:
+    """`1 trial`, `3 trials`, `0.5 CPUs`."""
+    number = f"{count:g}" if isinstance(count, float) else count
+    return f"{number} {noun}{'' if count == 1 else 's'}"
+
+
 def first_few(names: Sequence[str], most: int = 5) -> str:
     """The first names of a list that may be long, and how many more there are."""
     more = len(names) - most

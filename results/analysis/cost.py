@@ -37,8 +37,8 @@ class Cost:
 
     def __str__(self) -> str:
         text = f"{_hours(self.cpu_hours)} CPU-hours"
-        text += f", {_hours(self.gpu_hours)} GPU-hours" * bool(self.gpu_hours)
-        return text + f", {self.price}" * bool(self.currency)
+        text += f", {_hours(self.gpu_hours)} GPU-hours" if self.gpu_hours else ""
+        return text + (f", {self.price}" if self.currency else "")
 
     @property
     def price(self) -> str:

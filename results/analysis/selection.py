@@ -30,7 +30,7 @@ from results.records.trial import (
     read_trials_with_reports,
 )
 from results.sweep_folder.folder import sweep_argument
-from search_spaces.errors import UserError, first_few
+from search_spaces.errors import UserError, first_few, quantity
 from search_spaces.spec.select import SelectSpec
 from search_spaces.spec.sweep import SweepSpec
 
@@ -83,17 +83,14 @@ def _explain_confirmed(confirmed: Confirmation) -> str:
     values = []
     for name, one in confirmed.winner.series.items():
         interval = f" ± {one.half_width:.3g}" if one.half_width is not None else ""
-        values.append(f"{f'{name} ' * (len(confirmed.modes) > 1)}{one.mean:.5g}{interval}")
+        of = f"{name} " if len(confirmed.modes) > 1 else ""
+        values.append(f"{of}{one.mean:.5g}{interval}")
     first = next(iter(confirmed.modes.values()))
     place = f"the {'lowest' if first == 'min' else 'highest'}"
     if len(confirmed.modes) > 1:
         place = f"the {confirmed.rule} of a Pareto front of {len(confirmed.front)}"
-    reasons = ", ".join([*values, f"{place} of {_trials(len(confirmed.trials))}"])
+    reasons = ", ".join([*values, f"{place} of {quantity(len(confirmed.trials), 'trial')}"])
     return f"confirmed {confirmed.where} with {how}: {reasons}"
-
-
-def _trials(count: int) -> str:
-    return f"{count} trial{'s' * (count > 1)}"
 
 
 def rank_candidates(
@@ -161,7 +158,7 @@ def winner_by_rule(
         UserError: there is no winner; see `rank_candidates`.
     """
     first, *rest = rank_candidates(paths, spec, select, trials)
-    among, objectives = _trials(len(rest) + 1), selection_objectives(spec, select)
+    among, objectives = quantity(len(rest) + 1, "trial"), selection_objectives(spec, select)
     if len(objectives) > 1:
         names = ", ".join(f"{mode} {name}" for name, mode in objectives.items())
         return Selection(first, f"the {select.rule} of a Pareto front of {among} ({names})")

@@ -80,7 +80,8 @@ class Evaluation(BaseModel):
             chat = ", chat template" if self.chat else ""
             about = f"`{task}` ({examples}{score.few_shot or 0}-shot{chat})"
             values = (
-                f"{name} {value:.4g}" + (f" ± {score.errors[name]:.2g}" * (name in score.errors))
+                f"{name} {value:.4g}"
+                + (f" ± {score.errors[name]:.2g}" if name in score.errors else "")
                 for name, value in score.metrics.items()
             )
             found[about] = f"{about}: {', '.join(values)}"

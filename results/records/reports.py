@@ -156,7 +156,7 @@ def read_chain(paths: TrialPaths, unwritten: str = "", *, new: bool = False) -> 
     data = b"" if new else _content(paths)
     if unwritten:
         torn = data and not data.endswith(b"\n")
-        data += b"\n" * bool(torn) + f"{unwritten}\n".encode()
+        data += (b"\n" if torn else b"") + f"{unwritten}\n".encode()
     return _check(data, paths.root.name)
 
 

@@ -18,7 +18,7 @@ from results.records.reports import ReportChain, read_chain, read_known_chain
 from results.records.reports import read_reports as read_reports
 from results.trial_paths import TrialPaths
 from search_spaces.checksum import add_json_checksum, json_is_intact
-from search_spaces.errors import DamagedRecordsError, short_reason
+from search_spaces.errors import DamagedRecordsError, quantity, short_reason
 from search_spaces.files import read_regular
 from search_spaces.spec.layout import LayoutSpec
 
@@ -103,7 +103,7 @@ class Attempt(_Model):
     @property
     def workers_and_layout(self) -> str:
         """The number of its workers and their layout, if that was chosen for it, in words."""
-        text = f"{self.workers} worker{'s' * (self.workers != 1)}"
+        text = quantity(self.workers, "worker")
         if self.layout is None or self.workers == 1:
             return text
         return f"{text} as {self.layout.resolve(self.workers).as_written()}"

@@ -42,7 +42,7 @@ class Flow:
         """What flowed, as `t0001, t0003 (top(2))`."""
         if not self.models:
             return self.words
-        return ", ".join(self.models) + f" ({self.words})" * bool(self.words)
+        return ", ".join(self.models) + (f" ({self.words})" if self.words else "")
 
 
 @dataclass(frozen=True)

@@ -138,6 +138,6 @@ def _free_lane(lanes: list[list[tuple[int, int]]], start: int, end: int) -> int:
     """The first lane without a line between two rows, or a new one; it gets this line."""
     free = (all(end <= a or b <= start for a, b in lane) for lane in lanes)
     found = next((index for index, is_free in enumerate(free) if is_free), len(lanes))
-    lanes += [[]] * (found == len(lanes))
+    lanes += [[]] if found == len(lanes) else []
     lanes[found] = [*lanes[found], (start, end)]
     return found

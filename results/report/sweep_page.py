@@ -108,7 +108,7 @@ def lead(data: SweepData) -> list[str]:
     lines = [spec.description] if spec.description else []
     goals = ", ".join(f"{d.spec.mode}imize {d.spec.metric}" for d in data.objectives)
     name = data.searcher or spec.search.name
-    chosen = " (chosen by auto)" * (name != spec.search.name)
+    chosen = " (chosen by auto)" if name != spec.search.name else ""
     code, scheduler = spec.trainable.rpartition("/")[2], spec.scheduler.name
     lines.append(f"{goals} of {code}; searcher {name}{chosen}, scheduler {scheduler}")
     spent = cost_shares((e.record for e in data.summaries), spec.prices)

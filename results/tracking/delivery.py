@@ -35,7 +35,7 @@ from results.tracking.extras import (
 )
 from results.tracking.mlflow.runs import Runs
 from results.tracking.tracker import Ending, SweepFacts, Tracker
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, quantity
 from search_spaces.files import parse_json, read_regular
 from search_spaces.redaction import redact
 
@@ -171,8 +171,7 @@ class Delivery(Tracker):
         self._is_abandoned = True
         if self._has_ended:
             return None
-        trials = len(self._pending)
-        what = f"{trials} trial{'s' * (trials != 1)}" if trials else "the sweep's end"
+        what = quantity(len(self._pending), "trial") if self._pending else "the sweep's end"
         reason = f" ({self._error})" if self._error else ""
         return f"{self._name}: {what} not delivered yet{reason}"
 
@@ -282,6 +281,8 @@ class Delivery(Tracker):
         lines = str(error).splitlines() or [""]
         text = redact(f"{type(error).__name__}: {lines[0]}")
         if not self._error and not self._is_abandoned:
-            rest = "training continues, and " * (self._ending is None) + "delivery is retried"
+            rest = (
+                "training continues, and " if self._ending is None else ""
+            ) + "delivery is retried"
             log.warning("%s: %s; %s", self._name, text, rest)
         self._error = text

@@ -82,7 +82,7 @@ class WorkerGroupSpec:
             preload=preload,
             process_group_timeout_s=spec.resources.process_group_timeout_s,
             notices=spec.failure.preemption_notices,
-            nccl=(*spec.resources.nccl.items(), *[(THREADS, "100")] * is_free),
+            nccl=(*spec.resources.nccl.items(), *([(THREADS, "100")] if is_free else [])),
         )
 
     @property

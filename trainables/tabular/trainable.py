@@ -37,7 +37,7 @@ class Tabular(Trainable[T]):
             return self.metric_names
         checked: Any = self.Config.model_validate(dict(config))
         task = checked.data.known_task
-        best = ("best_round",) * (config.get("early_stopping_rounds") is not None)
+        best = ("best_round",) if config.get("early_stopping_rounds") is not None else ()
         return (*EVAL_METRICS[task], *best) if task else self.metric_names
 
     def train(self, config: T, worker: Worker) -> None:

@@ -211,7 +211,7 @@ class Task(ABC):
 
         if worker.mesh.is_sharded:
             part = copy_model(self.network(model), folder, worker)
-            first = [lambda: self.save_description(model, folder)] * (worker.rank == 0)
+            first = [lambda: self.save_description(model, folder)] if worker.rank == 0 else []
             return in_parallel(part, *first)
         if worker.rank:
             return lambda: None

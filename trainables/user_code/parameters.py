@@ -34,7 +34,7 @@ def parameter_problems(name: str, spec: SweepSpec, given: Collection[str]) -> It
     for lacking in sorted(required - optional - {*given, "seed"}):
         problem = f"{place}: {call} reads config['{lacking}'], which is neither in"
         first, _, rest = lacking.partition(".")
-        advice = f"; a group of the space is read as config['{first}']['{rest}']" * bool(rest)
+        advice = f"; a group of the space is read as config['{first}']['{rest}']" if rest else ""
         yield ("trainable",), f"{problem} space nor in fixed{advice}"
 
 

@@ -135,7 +135,7 @@ class LiveView(View):
             text += f"  {len(leaders)} on the Pareto front"
         elif leaders:
             text += f"  best {progress.format_values(leaders[0])} ({leaders[0]})"
-        text += f"  {remaining}" * bool(remaining)
+        text += f"  {remaining}" if remaining else ""
         grid = Table.grid()
         grid.add_row(ProgressBar(total=1.0, completed=min(share, 1.0), width=30), text)
         return grid
@@ -152,8 +152,8 @@ class LineView(View):
         last = record.attempts[-1] if record.attempts else None
         if last and (self.progress.spec.resources.elastic or last.layout):
             attempt += f" with {last.workers_and_layout}"
-        where = record.attempts[-1].where if record.attempts else ""
-        self.show_message(f"{record.id} started{attempt}  {params}{f' ({where})' * bool(where)}")
+        where = f" ({last.where})" if last and last.where else ""
+        self.show_message(f"{record.id} started{attempt}  {params}{where}")
 
     def trial_reported(self, record: TrialRecord, report: Report) -> None:
         """Print the step and the values."""
@@ -170,8 +170,9 @@ class LineView(View):
             if error and record.reason:
                 text = f"{record.reason}: {error}"
         else:
-            remaining = self.progress.remaining
-            text = f"{record.state}: {record.reason}{f'; {remaining}' * bool(remaining)}"
+            text = f"{record.state}: {record.reason}"
+            if remaining := self.progress.remaining:
+                text += f"; {remaining}"
         self.show_message(f"{record.id} {text}")
 
     def show_message(self, text: str) -> None:

@@ -103,7 +103,7 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
     finished = sum(count for state, count in states.items() if state.finished)
     yield f"trials {finished} finished in {duration(run.elapsed_s)}: {counts or 'none'}"
     if waits := [a.waited for r in run.records.values() for a in r.attempts if a.waited]:
-        each = f", summed over {len(waits)} attempts" * (len(waits) > 1)
+        each = f", summed over {len(waits)} attempts" if len(waits) > 1 else ""
         yield f"waited for workers to start: {duration(sum(waits))}{each}"
     yield from GpuShares.read(run.paths).decisions
     reasons = Counter(e.record.reason for e in board if e.record.state is TrialState.STOPPED)
@@ -124,7 +124,7 @@ def _outcome(run: SweepController, board: list[TrialSummary]) -> Iterator[str | 
 def _problems(run: SweepController) -> Iterator[Text]:
     leaks = [f"{r.id} ({a.leak})" for r in run.records.values() for a in r.attempts if a.leak]
     if leaks:
-        more = f" and {len(leaks) - 1} more" * (len(leaks) > 1)
+        more = f" and {len(leaks) - 1} more" if len(leaks) > 1 else ""
         yield Text(f"leak, lane replaced: {leaks[0]}{more}", style="yellow")
     yield from warning_lines(run.paths, run.records.values())
     yield from (Text(line, style="yellow") for line in run.repaired)
@@ -158,7 +158,7 @@ def failure_lines(paths: SweepPaths, board: Sequence[TrialSummary]) -> Iterator[
         where = f"; log {log}" if log.exists() else ""  # its workers may never have started
         yield Text.assemble(("failed", "red"), f" {which}: {first.reason}{where}")
     if gaps := [e for e in board if 0 < e.without_metric < e.reports]:
-        gap, more = gaps[0], f" (also {len(gaps) - 1} other trials)" * (len(gaps) > 1)
+        gap, more = gaps[0], f" (also {len(gaps) - 1} other trials)" if len(gaps) > 1 else ""
         detail = f"{gap.without_metric} of {gap.reports} reports of {gap.record.id}"
         yield Text(f"{detail} lack the metric, and do not count{more}", style="yellow")
 
@@ -172,7 +172,7 @@ def warning_lines(paths: SweepPaths, records: Iterable[TrialRecord]) -> Iterator
             if file.exists():
                 found.setdefault(file.read_text(), []).append(f"{record.id}.{attempt.number}")
     for text, attempts in found.items():
-        names = ", ".join(attempts[:5]) + ", …" * (len(attempts) > 5)
+        names = ", ".join(attempts[:5]) + (", …" if len(attempts) > 5 else "")
         yield Text(f"warning: attempt {names} {text}", style="yellow")
 
 

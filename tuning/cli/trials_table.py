@@ -33,7 +33,7 @@ def trials_table(
     """
     rows, params = list(rows), list(spec.domains())
     first, *others = (o.metric for o in spec.objectives)
-    names = ("trial", "state", "step", first, *["mean ± 95 %"] * bool(means), *others)
+    names = ("trial", "state", "step", first, *(["mean ± 95 %"] if means else []), *others)
     after = ("time", *([spec.prices.currency] if spec.prices else []))
     cells = [_cells(params, row, best, means or {}, spec.prices) for row in rows]
     titles = (*names, *params, *after)
@@ -55,15 +55,15 @@ def _cells(
 ) -> list[Cell]:
     record, step, (value, *others) = row
     return [
-        (record.id + " *" * (record.id in best), ""),
+        (record.id + (" *" if record.id in best else ""), ""),
         ("infeasible", "magenta") if record.violated_constraints else state_cell(record),
         (str(step), ""),
         (number(value), ""),
-        *[(means.get(record.id, ""), "")] * bool(means),
+        *([(means.get(record.id, ""), "")] if means else []),
         *((number(other), "") for other in others),
         *((setting(record.params[p]) if p in record.params else "", "") for p in params),
         (duration(record.seconds), ""),
-        *[(f"{total_cost([record], prices).cost:,.2f}", "")] * bool(prices),
+        *([(f"{total_cost([record], prices).cost:,.2f}", "")] if prices else []),
     ]
 
 

@@ -110,7 +110,7 @@ class FailurePolicy:
         if reported:
             hint = suggest(metric, reported) or f"; it has {', '.join(sorted(reported))}"
             return f"{fault} {metric}{hint}"
-        advice = "; a Ray Train loop calls ray.train.report" * (not trainable.is_known)
+        advice = "; a Ray Train loop calls ray.train.report" if not trainable.is_known else ""
         return f"{fault} {metric}; it reported nothing{advice}"
 
     def failed_alike(self, error: str, records: Iterable[TrialRecord]) -> tuple[str, ...]:

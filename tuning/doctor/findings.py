@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from results.sweep_folder.lock import STALE_S
+from search_spaces.errors import quantity
 
 if TYPE_CHECKING:
     from tuning.doctor.launch import Rehearsal
@@ -159,8 +160,8 @@ def files(workers: Sequence[Measured]) -> Iterator[RehearsalFinding]:
     """Files that a machine does not have, or that are no Parquet."""
     for worker in workers:
         if lost := worker.get("missing"):
-            many = worker["missing_files"]
-            what = f"{_rank(worker)} lacks {many} file{'s' * (many != 1)}: {_listed(lost)}"
+            many = quantity(worker["missing_files"], "file")
+            what = f"{_rank(worker)} lacks {many}: {_listed(lost)}"
             yield _broken(what, ADVICE["data_check"])
         for path, error in list(worker.get("unreadable", {}).items())[:_MAX_NAMED]:
             advice = "write the file again, or leave it out of PARQUET_PATH"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from search_spaces.errors import quantity
 from tuning.doctor.findings import link_speeds
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def link_summary(workers: Sequence[Measured]) -> str | None:
     if not speeds:
         return None
     trips = [trip for w in workers for trip, _ in w.get("links", {}).values()]
-    many = f"{len(speeds)} pair{'s' * (len(speeds) != 1)} of workers"
+    many = f"{quantity(len(speeds), 'pair')} of workers"
     trip = f"round trip {min(trips):.3g} to {max(trips):.3g} ms"
     return f"{many}, {min(speeds):.3g} to {max(speeds):.3g} MB/s, {trip}"
 

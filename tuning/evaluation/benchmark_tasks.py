@@ -213,7 +213,7 @@ def _scores(found: Mapping[str, Any]) -> dict[str, TaskScore]:
             metric, _, kind = key.partition(",")
             if not kind or not isinstance(value, int | float):  # of "N/A" there is no error
                 continue
-            name = metric.removesuffix("_stderr") + f"/{kind}" * (kind != "none")
+            name = metric.removesuffix("_stderr") + (f"/{kind}" if kind != "none" else "")
             (errors if metric.endswith("_stderr") else metrics)[name] = float(value)
         scores[task] = TaskScore(
             version=str(found["versions"].get(task)),

@@ -65,7 +65,9 @@ class Retrainer:
             return
         names = {self._files(one).root: f"{one.record.id} seed {one.seed}" for one in left}
         orders = [self._order(one) for one in left]
-        known = f", {len(trainings) - len(left)} already trained" * (len(left) < len(trainings))
+        known = (
+            f", {len(trainings) - len(left)} already trained" if len(left) < len(trainings) else ""
+        )
         seconds = sum(one.record.seconds for one in left)
         here = not self._needs_cluster(left, seconds)
         print_line(

@@ -173,7 +173,7 @@ def _patterns(step: Mapping[str, Any]) -> Iterator[str]:
         case {"type": "Digits", "individual_digits": True}:
             yield _DIGIT
         case {"type": "Split", "pattern": {"Regex": regex}, "behavior": "Isolated", **rest}:
-            yield f"{regex}{' inverted' * bool(rest.get('invert'))}"
+            yield f"{regex} inverted" if rest.get("invert") else regex
         case _:
             yield json.dumps(step)  # the name of none
 

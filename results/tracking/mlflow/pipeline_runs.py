@@ -87,7 +87,7 @@ class PipelineRuns:
         self._runs.log(run, tags={PARENT_TAG: self._parent.id, **told, **took})
         models = [self._model(flow.source, model) for flow in line.flows for model in flow.models]
         sources = [(self._lines[flow.source], flow.files, "training") for flow in line.flows]
-        sources += [(line, ("*",), "made here")] * (line.kind == "data")
+        sources += [(line, ("*",), "made here")] if line.kind == "data" else []
         files = [one for source in sources for one in datasets(*source)]
         link_inputs(self._runs, run, [model for model in models if model], files)
         if (own := self._model(line.name, line.model)) is not None:

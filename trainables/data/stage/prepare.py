@@ -137,7 +137,7 @@ def clean(part: DataPart) -> dict[str, int]:
         lines.append(json.dumps(row, ensure_ascii=False))
         if part.stage.near_duplicates is not None:
             marks.append(signature(row["text"]))
-    part.target.with_suffix(".jsonl").write_text("\n".join(lines) + "\n" * bool(lines))
+    part.target.with_suffix(".jsonl").write_text("\n".join(lines) + ("\n" if lines else ""))
     np.save(part.target.with_suffix(".npy"), np.array(marks, dtype=np.uint32))
     write_atomic(done, json.dumps(counts).encode())
     return dict(counts)

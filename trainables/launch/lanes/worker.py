@@ -108,7 +108,7 @@ def _preload(trainable: str, world_size: int) -> None:
     """Import and hash what the first trial needs; an error is raised again in that trial."""
     with suppress(Exception, SystemExit):
         found = resolve(trainable)
-        needed = ("torch._dynamo",) * (found.is_known or world_size > 1)  # DDP imports it
+        needed = ("torch._dynamo",) if found.is_known or world_size > 1 else ()  # DDP imports it
         for module in (*needed, *found.modules):
             with suppress(Exception, SystemExit):
                 import_module(module)

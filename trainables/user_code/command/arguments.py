@@ -72,8 +72,10 @@ class ScriptParser(argparse.ArgumentParser):
             return False
         self.calls.append((added, call))
         self.options |= dict.fromkeys(added.option_strings, added)
-        self.required += [added] * bool(added.option_strings and keys.get("required"))
-        self.bools += [added] * bool(added.option_strings and texts.get("type") == "bool")
+        if added.option_strings and keys.get("required"):
+            self.required.append(added)
+        if added.option_strings and texts.get("type") == "bool":
+            self.bools.append(added)
         return True
 
     def option(self, name: str) -> argparse.Action | None:

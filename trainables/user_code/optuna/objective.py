@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.errors import suggest
+from search_spaces.errors import quantity, suggest
 from search_spaces.nested import flattened
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
@@ -82,7 +82,8 @@ class OptunaObjective(UserFunction):
                 problem = f"the objective never asks for '{name}'{suggest(name, names)}"
                 found.append(((section, *name.split(".")), problem))
         for number in sorted(source.num_values - {count}):
-            problem = f"names {count}, and the objective returns {number} value{'s' * (number > 1)}"
+            returned = quantity(number, "value")
+            problem = f"names {count}, and the objective returns {returned}"
             found.append((("metric",), problem))
         if count > 1 and (reports := [m for m in source.members if m.name == "report"]):
             problem = "an objective of several metrics returns them, and reports none"

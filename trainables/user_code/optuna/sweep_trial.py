@@ -10,7 +10,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.errors import UserError, suggest
+from search_spaces.errors import UserError, quantity, suggest
 from search_spaces.nested import show
 from trainables.job import Answer, as_number
 
@@ -158,8 +158,10 @@ class SweepTrial:
         values = [*returned] if isinstance(returned, tuple | list) else [returned]
         if len(values) != len(self._metrics):
             names = ", ".join(self._metrics)
-            problem = f"the objective returned {_many(values)}, and the sweep has"
-            raise UserError(f"{problem} {_many(self._metrics, 'metric')} ({names})")
+            counts = [quantity(len(values), "value"), quantity(len(self._metrics), "metric")]
+            raise UserError(
+                f"the objective returned {counts[0]}, and the sweep has {counts[1]} ({names})"
+            )
         if any(not hasattr(value, "__float__") for value in values):
             raise UserError(f"the objective returned {show(returned)}, which is not a number")
         numbers = [as_number(n, v) for n, v in zip(self._metrics, values, strict=True)]
@@ -220,10 +222,6 @@ def _step(step: object) -> int:
     if number < 0:
         raise UserError(f"trial.report: step {show(step)} is not a whole number from 0")
     return int(number)
-
-
-def _many(values: Sequence[object], noun: str = "value") -> str:
-    return f"{len(values)} {noun}{'s' * (len(values) != 1)}"
 
 
 def _not_offered(name: str) -> AttributeError:

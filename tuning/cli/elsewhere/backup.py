@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from search_spaces.errors import DamagedRecordsError
+from search_spaces.errors import DamagedRecordsError, quantity
 from tuning.cli.damage import print_damage
 from tuning.cli.formatting import echo, size
 from tuning.cli.options import StorageDir, Sweep, Trust, trusted_sweep
@@ -53,11 +53,10 @@ def backup(
         taken = back_up(paths, target, **kept)
     files = taken.backup.files
     total = sum(entry.size for entry in files.values())
+    deleted = f"; deleted {quantity(taken.deleted, 'old backup')}" if taken.deleted else ""
     echo(
         f"{name}  backup {taken.backup.label}: {len(files)} files, {size(total)}; "
-        f"sent {taken.sent.files}, {size(taken.sent.size)}"
-        + f"; deleted {taken.deleted} old backup{'s' * (taken.deleted != 1)}"
-        * bool(taken.deleted)
+        f"sent {taken.sent.files}, {size(taken.sent.size)}{deleted}"
     )
     echo(f"restore it with: tune restore {_source(target, name)}")
     if taken.problem:

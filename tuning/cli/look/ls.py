@@ -85,8 +85,8 @@ def _cells(one: dict[str, Any]) -> list[str | Cell]:
         return [*start, stages, "-", "-", "-", date, "-", "pipeline"]
     cost = one["cost"]
     hours = f"{cost['cpu_hours']:.2f} CPU"
-    hours += f", {cost['gpu_hours']:.2f} GPU" * bool(cost["gpu_hours"])
-    hours += f", {cost['cost']:,.2f} {cost['currency']}" * bool(cost["currency"])
+    hours += f", {cost['gpu_hours']:.2f} GPU" if cost["gpu_hours"] else ""
+    hours += f", {cost['cost']:,.2f} {cost['currency']}" if cost["currency"] else ""
     return [
         *start,
         f"{one['tried']}/{one['trials']}" if one["trials"] else str(one["tried"]),

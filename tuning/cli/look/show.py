@@ -191,7 +191,8 @@ def _state_lines(
     of = f" of {spec.budget.trials}" if spec.budget.trials else ""
     if spec.prices is not None:
         yield f"spent {cost_shares((e.record for e in board), spec.prices)}"
-    yield f"{finished}{of} trials finished{f', {paused} paused' * bool(paused)}; {status}"
+    also = f", {paused} paused" if paused else ""
+    yield f"{finished}{of} trials finished{also}; {status}"
     if state == "interrupted":
         if silent_since:
             yield f"last sign of life {time.strftime(_TIME, time.localtime(silent_since))}"

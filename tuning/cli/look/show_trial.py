@@ -126,7 +126,7 @@ def _draw_curves(reports: list[Report], metrics: list[str], console: Any) -> Non
 
 def _checkpoints(files: TrialPaths) -> str:
     if steps := files.checkpoint_steps():
-        of = f"checkpoint{'s' * (len(steps) > 1)} of step{'s' * (len(steps) > 1)}"
+        of = "checkpoints of steps" if len(steps) > 1 else "checkpoint of step"
         return f"{of} {', '.join(map(str, steps))} in {local_path(files.checkpoints)}"
     newest = files.newest_checkpoint()
     return f"newest checkpoint {local_path(newest)}" if newest else "no checkpoints"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from search_spaces.errors import quantity
 from tuning.cli.formatting import duration, limits, make_console, print_lines, size
 from tuning.cli.json_output import print_json
 from tuning.cli.options import Address, File, Insecure, Json, Set, StorageDir
@@ -260,8 +261,8 @@ def _repeat_lines(spec: SweepSpec) -> list[str]:
     found, trials = list_configurations(spec), spec.budget.trials
     if found is None or (trials is not None and trials <= len(found) * spec.replicates):
         return []
-    plural = "s" * (len(found) != 1)
-    return [f"           the space has {len(found)} configuration{plural}: then they are repeated"]
+    count = quantity(len(found), "configuration")
+    return [f"           the space has {count}: then they are repeated"]
 
 
 def _forecast(spec: SweepSpec, storage: Storage, at_once: int) -> tuple[Forecast | None, str]:
@@ -273,7 +274,7 @@ def _forecast(spec: SweepSpec, storage: Storage, at_once: int) -> tuple[Forecast
     if found is None or left is None:
         return None, "forecast   none: no earlier sweep of this file has a trial that ended"
     name, each = found
-    trials = f"{each.trials} trial{'s' * (each.trials != 1)} of {name}"
-    lost = f", where {each.wasted:.0%} of the cost was stopped, failed or preempted"
-    source = trials + lost * bool(each.wasted)
+    source = f"{quantity(each.trials, 'trial')} of {name}"
+    if each.wasted:
+        source += f", where {each.wasted:.0%} of the cost was stopped, failed or preempted"
     return left, f"forecast   about {duration(left.seconds)} and {left.cost} (from {source})"

@@ -8,6 +8,7 @@ from typing import Any
 from search_spaces.domains.conditional import Constant, Parameter, parameters
 from search_spaces.domains.domain import Domain
 from search_spaces.domains.parser import fixed_formulas
+from search_spaces.errors import quantity
 from search_spaces.formulas.constraints import formula_positions, resolve_values
 from search_spaces.nested import dotted, walk
 from search_spaces.spec.sweep import SweepSpec
@@ -39,8 +40,8 @@ def rule_lines(spec: SweepSpec) -> list[str]:
     if spec.replicates > 1:
         lines.append(f"replicates each configuration is tried under {spec.replicates} seeds")
     if spec.points:
-        count = len(spec.points)
-        lines.append(f"first      {count} given point{'s' * (count > 1)}: the first samples")
+        count = quantity(len(spec.points), "given point")
+        lines.append(f"first      {count}: the first samples")
     return lines
 
 

@@ -50,8 +50,9 @@ def describe(
         *above, name = row["name"].split(".")
         if above != group:
             group = above
-            cells += [[".".join(above), "", "", ""]] * bool(above)
-        cells.append([f"{'  ' * bool(above)}{name}", default, row["rule"], row["meaning"]])
+            if above:
+                cells.append([".".join(above), "", "", ""])
+        cells.append([f"  {name}" if above else name, default, row["rule"], row["meaning"]])
     if rows:
         console.print(Table.of(titles, cells, flexible=titles[1:]))
     else:

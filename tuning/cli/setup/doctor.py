@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from search_spaces.errors import quantity
 from tuning.cli.formatting import make_console, number, print_lines
 from tuning.cli.json_output import print_json
 from tuning.cli.options import Address, Insecure, Json, Set, StorageDir
@@ -75,7 +76,7 @@ def _print(console: Console, found: Diagnosis) -> None:
         console,
         f"workers   {each}, of {describe_nodes(found.nodes)}",
         f"model     {settings.base_model}",
-        f"data      {files} Parquet file{'s' * (files != 1)}",
+        f"data      {quantity(files, 'Parquet file')}",
         f"head      {', '.join(phases)} (s)",
         f"links     {link_summary(workers) or 'none: one worker'}",
         *([f"container {settings.container}"] if settings.container else []),

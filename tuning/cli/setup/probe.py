@@ -113,7 +113,7 @@ def _check_coordinates(
     for one in coordinates(config, Storage(resolve_storage(storage or spec.storage).root).cache):
         facts.append({**asdict(one), "exponent": one.exponent, "flat": one.is_flat})
         changes = "  ".join(f"{n}: {v:.3g}" for n, v in zip(one.sizes, one.changes, strict=True))
-        power = f"~ size^{one.exponent:.2f}{'  not flat' * (not one.is_flat)}"
+        power = f"~ size^{one.exponent:.2f}" + ("" if one.is_flat else "  not flat")
         say(f"{one.axis:11}  {one.name:9}  {changes}  {power}")
     wrong = [f"{one['name']} by {one['axis']}" for one in facts if not one["flat"]]
     if html is not None:

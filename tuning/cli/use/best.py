@@ -145,7 +145,7 @@ def _print_confirmation(made: Confirmation, say: PrintLine, at: str) -> None:
         for name, series in one.series.items():
             half_width = series.half_width
             interval = f" ± {number(half_width)}" if half_width is not None else ""
-            prefix = f"{name}  " * (len(made.modes) > 1)
+            prefix = f"{name}  " if len(made.modes) > 1 else ""
             say(
                 f"{one.trial}  {prefix}search {number(series.search)}  {split} "
                 f"{number(series.mean)}{interval} ({len(series.test)})"

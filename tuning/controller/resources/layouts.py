@@ -16,6 +16,7 @@ from pydantic import BaseModel
 
 from results.paths import Storage
 from results.storage.atomic import write_atomic
+from search_spaces.errors import quantity
 from search_spaces.layout import Layout
 from search_spaces.spec.layout import LayoutSpec
 from search_spaces.spec.resources import ResourcesSpec
@@ -130,9 +131,9 @@ class Choice:
         if least is None:
             return "no layout of these workers works for this configuration"
         counts = sorted({one.ranks for one in self.estimates})
-        workers = " to ".join(map(str, dict.fromkeys((counts[0], counts[-1]))))
+        least_to = f"{counts[0]} to " if len(counts) > 1 else ""
         return (
-            f"no layout of {workers} worker{'s' * (counts[-1] > 1)} fits the {self.memory} of a "
+            f"no layout of {least_to}{quantity(counts[-1], 'worker')} fits the {self.memory} of a "
             f"worker; nearest: {least.layout.as_written()}, which needs {gib(least.memory.peak)}"
         )
 

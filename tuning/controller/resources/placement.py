@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 from results.records.machines import Machine
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, quantity
 from search_spaces.layout import Layout
 from search_spaces.spec.layout import LayoutSpec
 from search_spaces.spec.resources import ResourcesSpec
@@ -171,7 +171,7 @@ def unused_gpus(placement: Placement, nodes: Sequence[Node]) -> str | None:
     share = 1 / math.ceil(resources.min_workers / gpus)
     return (
         f"unused, because a trial has {resources.min_workers} workers and the cluster "
-        f"{gpus} GPU{'s' * (gpus != 1)}; set resources.gpus_per_worker: {share:.2g} to share them, "
+        f"{quantity(gpus, 'GPU')}; set resources.gpus_per_worker: {share:.2g} to share them, "
         f"or resources.workers: {gpus}"
     )
 
@@ -229,7 +229,7 @@ def fair_share(resources: ResourcesSpec, free: int, trials: int) -> int:
 
 def describe_nodes(nodes: Sequence[Node]) -> str:
     """The resources of the cluster, in words."""
-    machines = f"{len(nodes)} machine{'s' * (len(nodes) != 1)}"
+    machines = quantity(len(nodes), "machine")
     if later := sum(not node.started for node in nodes):
         machines += f", of which {later} start when needed"
     return f"{_amount(sum(n.cpus for n in nodes), sum(n.gpus for n in nodes))} on {machines}"
@@ -257,5 +257,5 @@ def _slots(node: Node, cpus: float, gpus: float) -> int:
 
 
 def _amount(cpus: float, gpus: float) -> str:
-    text = f"{cpus:g} CPU{'s' * (cpus != 1)}"
-    return text + f" + {gpus:g} GPU{'s' * (gpus != 1)}" * bool(gpus)
+    text = quantity(cpus, "CPU")
+    return f"{text} + {quantity(gpus, 'GPU')}" if gpus else text

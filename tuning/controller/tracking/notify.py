@@ -58,7 +58,9 @@ class Notifier(SweepEvents):
             return
         status = ending.status if ending else "FAILED"
         values = ", ".join(f"{k} {v:.4g}" for k, v in ending.metrics.items()) if ending else ""
-        text = f"{_ENDS.get(status, status)}{f': {values}' * bool(values)}"
+        text = _ENDS.get(status, status)
+        if values:
+            text += f": {values}"
         if status == "FINISHED":
             self._send("budget", text)
         self._send("end", text)
@@ -90,7 +92,7 @@ class Notifier(SweepEvents):
 
     def _deliver(self, event: str, texts: list[str]) -> None:
         more = len(texts) - _MOST_LINES
-        lines = [*texts[:_MOST_LINES], *[f"and {more} more"] * (more > 0)]
+        lines = [*texts[:_MOST_LINES], *([f"and {more} more"] if more > 0 else [])]
         values = {"event": event, "sweep": self._name, "text": redact("\n".join(lines))}
         for send in (self._call, self._post):
             try:

@@ -65,7 +65,7 @@ def git_tags(folder: Path) -> dict[str, str]:
 def code_commit(trainable: str) -> str:
     """The Git commit of a trainable's code, for people; empty without Git."""
     tags = git_tags(code_folder(trainable))
-    changed = " with changes" * (tags.get("tune.git.dirty") == "true")
+    changed = " with changes" if tags.get("tune.git.dirty") == "true" else ""
     return tags.get("mlflow.source.git.commit", "") + changed
 
 
