@@ -62,7 +62,8 @@ def exportable(config: CausalLMConfig, dataset: Dataset, weights: Path) -> Expor
     shapes = ((2, config.sequence_length), (1, half), (3, 2))
     examples = tuple(_tokens(rows, *shape) for shape in shapes)
     names = {0: "batch", 1: "sequence"}
-    return Exportable(model, "input_ids", "logits", examples, names, _sample(dataset, config))
+    sample, largest = _sample(dataset, config), merged.config.get_text_config().vocab_size - 1
+    return Exportable(model, "input_ids", "logits", examples, names, sample, largest=largest)
 
 
 def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:
