@@ -23,7 +23,8 @@ from search_spaces.errors import UserError
 
 _ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
 """Keys of an adapter's configuration that say which update its factors stand for."""
-_SAME = {ADAPTER_CONFIG: _ADAPTER_KEYS, "config.json": ("id2label",)}
+_CONFIG_KEYS = ("id2label", "num_attention_heads", "num_experts_per_tok")
+_SAME = {ADAPTER_CONFIG: _ADAPTER_KEYS, "config.json": _CONFIG_KEYS}
 """File of a model → its keys that are of the meaning of the tensors."""
 
 
@@ -84,7 +85,7 @@ def check_base(candidates: Sequence[Candidate], digest: str | None, force: bool)
 
 
 def _other_meaning(first: Candidate, other: Candidate) -> str | None:
-    """Why tensors of the same shapes are another kind of update, or outputs of other classes."""
+    """Why tensors of the same shapes are another kind of update, or used in another way."""
     for name, keys in _SAME.items():
         files = (c.weights.parent / name for c in (first, other))
         read = (json.loads(f.read_bytes()) if f.is_file() else {} for f in files)

@@ -24,7 +24,9 @@ def _methods() -> list[str]:
     return list(METHODS)
 
 
-Top = Annotated[int, typer.Option(min=2, help="Number of best trials to average.")]
+Top = Annotated[
+    int | None, typer.Option(min=2, help="Number of best trials to average; default: 5.")
+]
 Trials = Annotated[str | None, typer.Option(help="These trials instead: t0003,t0007.")]
 Last = Annotated[
     int | None,
@@ -80,7 +82,7 @@ Force = Annotated[
 
 def average(
     sweep: Sweep,
-    top: Top = 5,
+    top: Top = None,
     trials: Trials = None,
     last: Last = None,
     trial: Trial = None,

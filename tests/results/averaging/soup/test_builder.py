@@ -169,12 +169,21 @@ def test_check_models_refuses_adapters_of_different_scales(sweep: SweepPaths) ->
         check_models(best(sweep), force=True)
 
 
-def test_check_models_refuses_outputs_of_other_classes(sweep: SweepPaths) -> None:
+@pytest.mark.parametrize(
+    ("key", "one", "other"),
+    [
+        ("id2label", {"0": "cat"}, {"0": "dog"}),
+        ("num_attention_heads", 2, 4),
+        ("num_experts_per_tok", 1, 2),
+    ],
+)
+def test_check_models_refuses_tensors_that_are_used_in_another_way(
+    sweep: SweepPaths, key: str, one: object, other: object
+) -> None:
     add(sweep, 0, at(1), 0.1)
     add(sweep, 1, at(1), 0.2)
     models = best(sweep)
-    for model, name in zip(models, ("cat", "dog"), strict=True):
-        config = json.dumps({"id2label": {"0": name}})
-        (model.folder / "config.json").write_text(config)
-    with pytest.raises(UserError, match=r"config.json has id2label: .*cat.* in one and .*dog"):
+    for model, value in zip(models, (one, other), strict=True):
+        (model.folder / "config.json").write_text(json.dumps({key: value}))
+    with pytest.raises(UserError, match=f"config.json has {key}: {one} in one and {other} in the"):
         check_models(models, force=True)
