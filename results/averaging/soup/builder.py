@@ -186,6 +186,7 @@ class SoupBuilder:
         """Leave the soup's weights in the folder; return its record."""
         recipe, evaluator = self.recipe, self.evaluator
         method = recipe.method.name()
+        shares = recipe.method.shares(len(self.candidates), recipe.weights)
         scored = [(evaluator.rank(c.folder, c.label), c) for c in self.candidates]
         ranked = sorted(scored, key=lambda pair: -pair[0])
         single = ranked[0][1]
@@ -203,7 +204,6 @@ class SoupBuilder:
             files = average([whole], whole, max_memory=memory, max_shard=recipe.max_shard).files
             if whole not in files:
                 whole.unlink()
-        shares = recipe.method.shares(len(self.candidates), recipe.weights)
         return Soup(
             metric=evaluator.metric,
             method=method,

@@ -110,6 +110,7 @@ def test_average_takes_every_source_and_method(tune: Tune, paths: SweepPaths) ->
         (["--trials", "t0000,t0001", "--last", "3"], "--clients exclude each other"),
         (["--trials", "t0000,t0001", "--top", "2"], "--top, --trials, --last (with --trial)"),
         (["--clients", "t0000"], "holds no clients; a federated trial keeps them"),
+        (["--dtype", "bf16"], "'bf16' is not one of"),
         (["--max-memory", "much"], "--max-memory: must be a size like 64MB or 5GB, got 'much'"),
         (["--max-memory", "1kB"], "needs at least"),
         (["--name", "../mine"], "--name: must be a plain name"),

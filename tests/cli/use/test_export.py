@@ -241,9 +241,7 @@ def test_predict_refuses_what_no_input_of_the_model_is(
 def test_name_of_a_registered_model_is_one_that_mlflow_takes(tune: Tune, own: Path) -> None:
     from mlflow import MlflowClient
 
-    MlflowClient(f"sqlite:///{own}/mlflow.db").create_registered_model(
-        "mine", {"mlflow.prompt.is_prompt": "true"}
-    )
+    MlflowClient(f"sqlite:///{own}/mlflow.db").register_prompt("mine", "Hello.")
     register = ("export", "digits", "--to", "mlflow", "--no-verify", "--name")
     assert "Names cannot contain '/'" in tune.refused(*register, "a/b")
     assert "already taken by a prompt" in tune.refused(*register, "mine")

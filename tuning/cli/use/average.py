@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -62,7 +62,7 @@ Base = Annotated[
     ),
 ]
 Dtype = Annotated[
-    str | None,
+    Literal["float64", "float32", "float16", "bfloat16"] | None,
     typer.Option(help="Format of the floats; default: unchanged."),
 ]
 MaxMemory = Annotated[str, typer.Option(help="Largest amount to hold in memory at once.")]

@@ -162,6 +162,17 @@ def test_check_models_refuses_models_of_different_starts(sweep: SweepPaths) -> N
         build(sweep, "uniform", force=True)
 
 
+def test_wrong_weights_are_refused_before_a_model_is_evaluated(sweep: SweepPaths) -> None:
+    add(sweep, 0, at(1), 0.1)
+    add(sweep, 1, at(1), 0.2)
+
+    def evaluate(_: Path) -> list[float]:
+        raise AssertionError
+
+    with pytest.raises(UserError, match="2 models cannot have 3 weights"):
+        build(sweep, "weighted", scorer=evaluator(selection=evaluate), weights=[1, 2, 3])
+
+
 def test_check_models_refuses_adapters_of_different_scales(sweep: SweepPaths) -> None:
     add(sweep, 0, at(1), 0.1, adapter_config={"r": 4, "lora_alpha": 8})
     add(sweep, 1, at(1), 0.2, adapter_config={"r": 4, "lora_alpha": 16})
