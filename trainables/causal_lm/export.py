@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,17 @@ def exportable(config: CausalLMConfig, dataset: Dataset, weights: Path) -> Expor
     shapes = ((2, config.sequence_length), (1, half), (3, 2))
     examples = tuple(_tokens(rows, *shape) for shape in shapes)
     names = {0: "batch", 1: "sequence"}
-    sample, largest = _sample(dataset, config), merged.config.get_text_config().vocab_size - 1
-    return Exportable(model, "input_ids", "logits", examples, names, sample, largest=largest)
+    shape = merged.config.get_text_config()
+    return Exportable(
+        model,
+        "input_ids",
+        "logits",
+        examples,
+        names,
+        _sample(dataset, config),
+        largest=shape.vocab_size - 1,
+        longest=getattr(shape, "max_position_embeddings", None) or math.inf,
+    )
 
 
 def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:

@@ -229,6 +229,7 @@ def test_predict_refuses_rows_of_another_shape(tune: Tune) -> None:
         ("causal_lm", [[1, 2.5]], "must be whole numbers"),
         ("causal_lm", [[1, -1]], "the model takes numbers of 0 to "),
         ("causal_lm", [[1, 10**6]], "the model takes numbers of 0 to "),
+        ("causal_lm", [[1] * 999], "numbers, not 999"),
     ],
 )
 def test_predict_refuses_what_no_input_of_the_model_is(

@@ -57,14 +57,21 @@ def predict(
         rows = trainable.read_rows(picked.config, source, data)
     else:
         rows = _rows(data, model.examples[0], model.largest)
-    if not len(rows):
-        raise UserError(f"--input {data}: has no row")
+    _check_size(data, rows.shape, model.longest)
     with torch.no_grad():
         for output in model.module(rows):
             named: dict[str, object] = {"class": int(output.argmax())} if model.classes else {}
             if model.class_names:
                 named["class"] = model.class_names[int(output.argmax())]
             echo(json.dumps({**named, "output": output.tolist()}))
+
+
+def _check_size(file: Path, shape: tuple[int, ...], longest: float) -> None:
+    rows, count = (*shape, 1)[:2]
+    if not rows:
+        raise UserError(f"--input {file}: has no row")
+    if not 0 < count <= longest:
+        raise UserError(f"--input {file}: rows must have 1 to {longest} numbers, not {count}")
 
 
 def _rows(file: Path, like: torch.Tensor, largest: float) -> torch.Tensor:
