@@ -64,16 +64,12 @@ def exportable(config: CausalLMConfig, dataset: Dataset, weights: Path) -> Expor
     examples = tuple(_tokens(rows, *shape) for shape in shapes)
     names = {0: "batch", 1: "sequence"}
     shape = merged.config.get_text_config()
-    return Exportable(
-        model,
-        "input_ids",
-        "logits",
-        examples,
-        names,
-        _sample(dataset, config),
-        largest=shape.vocab_size - 1,
-        longest=getattr(shape, "max_position_embeddings", None) or math.inf,
-    )
+    limits = {
+        "largest": shape.vocab_size - 1,
+        "longest": getattr(shape, "max_position_embeddings", None) or math.inf,
+    }
+    sample = _sample(dataset, config)
+    return Exportable(model, "input_ids", "logits", examples, names, sample, **limits)
 
 
 def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:
