@@ -95,16 +95,21 @@ def trials_frame(lines: Sequence[TrialSummary], spec: SweepSpec) -> pd.DataFrame
 
 
 def reports_frame(paths: SweepPaths) -> pd.DataFrame:
-    """One row per report of every trial: trial, step, attempt, time (Unix s), and each metric."""
+    """One row per report: trial, step, attempt, time (Unix s), and `metric_columns`."""
     import pandas as pd
 
     rows = [
-        {"trial": t.id, "step": r.step, "attempt": r.attempt, "time": r.time, **r.metrics}
+        {"trial": t.id, "step": r.step, "attempt": r.attempt, "time": r.time, **metric_columns(r)}
         for t, reports in read_trials_with_reports(paths)
         for r in reports
     ]
     names = dict.fromkeys([*_REPORT, *(k for row in rows for k in row)])
     return pd.DataFrame(rows, columns=list(names))
+
+
+def metric_columns(report: Report) -> dict[str, float]:
+    """The metrics; one with the name of another column has `metric.` before it."""
+    return {f"metric.{n}" if n in _REPORT else n: v for n, v in report.metrics.items()}
 
 
 def attempts_frame(paths: SweepPaths) -> pd.DataFrame:
@@ -153,7 +158,7 @@ def sweep_csv(trials: Sequence[tuple[TrialRecord, Sequence[Report]]]) -> str:
 
 def _row(report: Report) -> dict[str, object]:
     first = {"step": report.step, "time": report.time, "attempt": report.attempt}
-    return {**report.metrics, **first}
+    return {**metric_columns(report), **first}
 
 
 def _csv(first: Sequence[str], rows: Sequence[dict[str, object]]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from results.analysis.dataframes import metrics_csv
+from results.analysis.dataframes import metric_columns, metrics_csv
 from results.checkpoints.commit import staged
 from results.export.folder import check_target
 from results.records.trial import Report, TrialRecord
@@ -46,7 +46,7 @@ def write_classic(
     check_target(target, force)
     with staged(target) as folder:
         made = export(folder / "final")
-        log = [{"step": r.step, "time": r.time, **r.metrics} for r in reports]
+        log = [{"step": r.step, "time": r.time, **metric_columns(r)} for r in reports]
         last = log[-1] if log else {}
         (folder / "metrics.csv").write_text(metrics_csv(reports))
         _write(folder / "training_log.json", log)

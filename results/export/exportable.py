@@ -57,6 +57,7 @@ class Exportable:
             the prediction.
         class_names: of that dimension, if the classes have names.
         largest: magnitude that no number of an input exceeds.
+        longest: tokens of a text that the model reads.
         more_inputs: those that the tensor lacks, so that formats of one input are refused.
         own_format: what writes the model in another way than torch, if it is none of torch.
         predict: yields what it predicts for each row of a file, if it reads files itself.
@@ -71,6 +72,7 @@ class Exportable:
     classes: bool = False
     class_names: tuple[str, ...] = ()
     largest: float = math.inf
+    longest: float = math.inf
     more_inputs: str = ""
     own_format: OwnFormat | None = None
     predict: Callable[[Path], Iterator[Mapping[str, Any]]] | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,13 @@ def exportable(config: CausalLMConfig, dataset: Dataset, weights: Path) -> Expor
     shapes = ((2, config.sequence_length), (1, half), (3, 2))
     examples = tuple(_tokens(rows, *shape) for shape in shapes)
     names = {0: "batch", 1: "sequence"}
-    return Exportable(model, "input_ids", "logits", examples, names, _sample(dataset, config))
+    shape = merged.config.get_text_config()
+    limits = {
+        "largest": shape.vocab_size - 1,
+        "longest": getattr(shape, "max_position_embeddings", None) or math.inf,
+    }
+    sample = _sample(dataset, config)
+    return Exportable(model, "input_ids", "logits", examples, names, sample, **limits)
 
 
 def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:

@@ -44,9 +44,9 @@ _FACTOR = {"": 1, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 
 @dataclass(frozen=True)
 class ModelChoice:
-    """The models of a sweep to average; `top` applies if no other option is given."""
+    """The models of a sweep to average; without any option the five best trials."""
 
-    top: int
+    top: int | None
     trials: str | None = None
     last: int | None = None
     trial: str | None = None
@@ -64,10 +64,9 @@ class ModelChoice:
         Raises:
             UserError: the options exclude each other, or there are too few models.
         """
-        if sum(map(bool, (self.trials, self.last, self.clients))) > 1 or (
-            self.trial and not self.last
-        ):
-            raise UserError("--trials, --last (with --trial) and --clients exclude each other")
+        ways = (self.top, self.trials, self.last, self.clients)
+        if sum(map(bool, ways)) > 1 or (self.trial and not self.last):
+            raise UserError("--top, --trials, --last (with --trial), --clients exclude each other")
         found, label = self._find(paths, spec, models)
         if len(found) < 2:
             raise UserError(
@@ -91,7 +90,7 @@ class ModelChoice:
         if self.clients:
             find_trial(paths, self.clients)
             return federated_clients(paths, self.clients), f"{self.clients}-clients"
-        found = best_trials(paths, spec, self.top, models)
+        found = best_trials(paths, spec, self.top or 5, models)
         winner = select_winner(paths, spec).line.record.id
         found.sort(key=lambda one: one.trial_id != winner)  # a confirmed winner comes first
         return found, str(len(found))

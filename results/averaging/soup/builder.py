@@ -23,7 +23,8 @@ from search_spaces.errors import UserError
 
 _ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
 """Keys of an adapter's configuration that say which update its factors stand for."""
-_SAME = {ADAPTER_CONFIG: _ADAPTER_KEYS, "config.json": ("id2label",)}
+_CONFIG_KEYS = ("id2label", "num_attention_heads", "num_experts_per_tok")
+_SAME = {ADAPTER_CONFIG: _ADAPTER_KEYS, "config.json": _CONFIG_KEYS}
 """File of a model → its keys that are of the meaning of the tensors."""
 
 
@@ -84,7 +85,7 @@ def check_base(candidates: Sequence[Candidate], digest: str | None, force: bool)
 
 
 def _other_meaning(first: Candidate, other: Candidate) -> str | None:
-    """Why tensors of the same shapes are another kind of update, or outputs of other classes."""
+    """Why tensors of the same shapes are another kind of update, or used in another way."""
     for name, keys in _SAME.items():
         files = (c.weights.parent / name for c in (first, other))
         read = (json.loads(f.read_bytes()) if f.is_file() else {} for f in files)
@@ -185,6 +186,7 @@ class SoupBuilder:
         """Leave the soup's weights in the folder; return its record."""
         recipe, evaluator = self.recipe, self.evaluator
         method = recipe.method.name()
+        shares = recipe.method.shares(len(self.candidates), recipe.weights)
         scored = [(evaluator.rank(c.folder, c.label), c) for c in self.candidates]
         ranked = sorted(scored, key=lambda pair: -pair[0])
         single = ranked[0][1]
@@ -202,7 +204,6 @@ class SoupBuilder:
             files = average([whole], whole, max_memory=memory, max_shard=recipe.max_shard).files
             if whole not in files:
                 whole.unlink()
-        shares = recipe.method.shares(len(self.candidates), recipe.weights)
         return Soup(
             metric=evaluator.metric,
             method=method,

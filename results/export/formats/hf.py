@@ -50,4 +50,8 @@ class Safetensors(Format):
 
     def load_line(self, folder: Path) -> str:
         """See the base class."""
-        return 'safetensors.torch.load_file("{folder}/model.safetensors")'
+        first, *more = sorted(file.name for file in folder.glob("*.safetensors"))
+        if not more:
+            return f'safetensors.torch.load_file("{{folder}}/{first}")'
+        every = 'Path("{folder}").glob("*.safetensors")'
+        return f"[safetensors.torch.load_file(file) for file in {every}]"

@@ -18,7 +18,7 @@ from results.export.folder import CARD
 from results.export.format import Runtime
 from results.export.quiet import quiet_exporters
 from results.export.verify import Verification, verify_export
-from results.tracking.mlflow.client import connect, experiment_id
+from results.tracking.mlflow.client import connect, experiment_id, explain_errors
 from search_spaces.errors import UserError
 
 if TYPE_CHECKING:
@@ -65,10 +65,13 @@ def register(
         champion: whether the version gets the alias `champion` too.
 
     Raises:
-        UserError: the outputs of the registered model differ; the version is deleted.
+        UserError: MLflow does not answer, or takes no model of this name; or the outputs of the
+            registered model differ, and the version is deleted.
     """
     client = connect(uri)
-    where = experiment_id(client, experiment, artifact_root)
+    with explain_errors(uri):
+        where = experiment_id(client, experiment, artifact_root)
+    _create_model(client, name)
     version = _create_version(client, where, onnx, name, model, dict(tags))
     tracking = {"MLFLOW_TRACKING_URI": uri}
     verification = verify_export(f"models:/{name}/{version}", RUNTIME, model, environment=tracking)
@@ -81,12 +84,22 @@ def register(
     return RegisteredVersion(name, version, verification)
 
 
+def _create_model(client: MlflowClient, name: str) -> None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        client.create_registered_model(name)
+    except MlflowException as e:
+        with suppress(MlflowException):
+            client.get_registered_model(name)  # none if it is the name of a prompt
+            return
+        raise UserError(f"--name {name}: {e.message}") from e
+
+
 def _create_version(
     client: MlflowClient, where: str, onnx: Path, name: str, model: Exportable, tags: dict[str, str]
 ) -> str:
     """Log a run of an experiment with the model as artifact, and create a version from it."""
-    from mlflow.exceptions import MlflowException
-
     run = client.create_run(where, tags=tags, run_name=f"{name} {onnx.name}")
     with quiet_exporters(), tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch) / "model"
@@ -94,8 +107,6 @@ def _create_version(
         shutil.copyfile(onnx / CARD, folder / CARD)
         client.log_artifacts(run.info.run_id, str(folder), "model")
     client.set_terminated(run.info.run_id)
-    with suppress(MlflowException):  # it exists
-        client.create_registered_model(name)
     source = f"{run.info.artifact_uri}/model"
     card = (onnx / CARD).read_text()[:_DESCRIPTION]
     created = client.create_model_version(

@@ -62,6 +62,7 @@ def test_selection_rule_of_the_file_or_the_command_line(tune: Tune, args: list[s
     select = {} if args else {"at": "smoothed"}
     tune.sweep("mine", select=select)
     assert tune.best("mine", *args)["why"] == ("its smoothed loss is the lowest of 6 trials")
+    assert "(smoothed) until step 9\n" in tune("best", "mine", *args).out
 
 
 def test_confirm_trains_again_and_evaluates_on_the_test_split(tune: Tune) -> None:
@@ -176,9 +177,12 @@ def _candidates(paths: SweepPaths, spec: SweepSpec) -> list[str]:
 
 def test_best_refuses_options_that_do_not_fit(tune: Tune) -> None:
     paths = tune.sweep("mine")
-    assert tune.refused("best", "mine", "--reevaluate") == (
-        "--reevaluate needs --confirm K: the number of trials to evaluate\n"
-    )
+    for option in (["--reevaluate"], ["--seeds", "5"], ["--address", "auto"]):
+        assert tune.refused("best", "mine", *option) == (
+            f"{option[0]} needs --confirm K: the number of trials to evaluate\n"
+        )
+    both = ("--confirm", "1", "--reevaluate", "--seeds", "2")
+    assert "--seeds: has no effect with --reevaluate" in tune.refused("best", "mine", *both)
     assert tune.refused("best", "mine", "--rule", "knee") == (
         "--rule: the sweep has one objective; see select.objectives\n"
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 import shutil
 import subprocess
 import sys
@@ -212,9 +213,42 @@ def test_predict_refuses_rows_of_another_shape(tune: Tune) -> None:
     assert tune.refused("predict", "digits", "--input", "wrong.npy") == (
         "--input wrong.npy: must be rows of 64, is 2 x 63\n"
     )
-    tune.write("rows.json", "[[1, 2")
-    assert "cannot be read" in tune.refused("predict", "digits", "--input", "rows.json")
+    for text in ("[[1, 2", '{"rows": 1}'):
+        tune.write("rows.json", text)
+        assert "cannot be read" in tune.refused("predict", "digits", "--input", "rows.json")
     assert "reads .npy, .csv or .json" in tune.refused("predict", "digits", "--input", "a.txt")
+
+
+@pytest.mark.parametrize(
+    ("sweep", "rows", "problem"),
+    [
+        ("digits", [[math.nan] * 64], "must be finite numbers"),
+        ("digits", [["a"] * 64], "must be finite numbers"),
+        ("digits", [[16.0] * 64], "the model takes numbers of -1 to 1 only"),
+        ("digits", np.zeros((0, 64)), "has no row"),
+        ("causal_lm", [[1, 2.5]], "must be whole numbers"),
+        ("causal_lm", [[1, -1]], "the model takes numbers of 0 to "),
+        ("causal_lm", [[1, 10**6]], "the model takes numbers of 0 to "),
+        ("causal_lm", [[1] * 999], "numbers, not 999"),
+    ],
+)
+def test_predict_refuses_what_no_input_of_the_model_is(
+    tune: Tune, sweep: str, rows: object, problem: str
+) -> None:
+    np.save(tune.cwd / "rows.npy", rows)
+    assert problem in tune.refused("predict", sweep, "--input", "rows.npy")
+
+
+def test_name_of_a_registered_model_is_one_that_mlflow_takes(tune: Tune, own: Path) -> None:
+    from mlflow import MlflowClient
+
+    MlflowClient(f"sqlite:///{own}/mlflow.db").register_prompt("mine", "Hello.")
+    register = ("export", "digits", "--to", "mlflow", "--no-verify", "--name")
+    assert "Names cannot contain '/'" in tune.refused(*register, "a/b")
+    assert "already taken by a prompt" in tune.refused(*register, "mine")
+    assert tune.refused("export", "digits", "--to", "hf", "--name", "other") == (
+        "--name other: is of --to mlflow, and has no effect with hf\n"
+    )
 
 
 def test_export_refuses_unknown_and_unsupported_formats(

@@ -7,7 +7,13 @@ import pandas as pd
 import pytest
 
 from results import load
-from results.analysis.dataframes import attempts_frame, reports_frame, trials_frame, write_parquet
+from results.analysis.dataframes import (
+    attempts_frame,
+    metrics_csv,
+    reports_frame,
+    trials_frame,
+    write_parquet,
+)
 from results.analysis.leaderboard import read_leaderboard
 from results.paths import SweepPaths
 from results.records.trial import Attempt, Report, read_trial, write_trial
@@ -45,6 +51,15 @@ def test_trials_frame_has_a_column_per_objective(sweep: SweepPaths) -> None:
     spec = make_spec(metric=["loss", "size"])
     frame = trials_frame(read_leaderboard(sweep, "loss", "min"), spec)
     assert (frame["value"].tolist(), frame["value.size"].tolist()) == ([0.4], [7.0])
+
+
+def test_metric_with_the_name_of_another_column_has_its_own(sweep: SweepPaths) -> None:
+    files = sweep.trial(add_trial(sweep, 0, {}))
+    report = Report(step=1, metrics={"loss": 0.4, "time": 7.0}, attempt=1, time=1.5)
+    append_report(files, report)
+    frame = reports_frame(sweep)
+    assert (frame["time"].tolist(), frame["metric.time"].tolist()) == ([1.5], [7.0])
+    assert metrics_csv([report]) == "step,time,attempt,loss,metric.time\n1,1.5,1,0.4,7.0\n"
 
 
 def test_frames_of_an_empty_sweep_are_empty(sweep: SweepPaths) -> None:

@@ -87,6 +87,25 @@ def test_export_refuses_damaged_weights(source: Path, tmp_path: Path) -> None:
         export_hf(source, tmp_path / "hf", write)
 
 
+@pytest.mark.parametrize(
+    ("names", "line"),
+    [
+        (("adapter_model",), 'safetensors.torch.load_file("X/adapter_model.safetensors")'),
+        (("model",), 'safetensors.torch.load_file("X/model.safetensors")'),
+        (
+            ("model-00001-of-00002", "model-00002-of-00002"),
+            '[safetensors.torch.load_file(file) for file in Path("X").glob("*.safetensors")]',
+        ),
+    ],
+)
+def test_line_that_loads_tensors_names_the_files(
+    tmp_path: Path, names: tuple[str, ...], line: str
+) -> None:
+    for name in names:
+        (tmp_path / f"{name}.safetensors").touch()
+    assert make_format("safetensors").load_line(tmp_path).format(folder="X") == line
+
+
 class Needy(TorchExport):
     needs: ClassVar = ("json", "no_such_package")
 

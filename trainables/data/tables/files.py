@@ -135,7 +135,7 @@ def numbers(name: str, column: pa.ChunkedArray) -> Array:
     kind = column.type
     tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
     if not any(test(kind) for test in tests):
-        raise UserError(f"column '{name}': {kind} is neither number nor text; see data.exclude")
+        raise UserError(f"column '{name}': {kind} is no number; see data.exclude")
     if types.is_boolean(kind):
         column = column.cast(pa.int8())
     found: Array = np.array(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)

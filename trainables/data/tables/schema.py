@@ -70,6 +70,8 @@ class Schema:
     def _column(self, table: pa.Table, name: str, where: str) -> Array:
         if name not in table.column_names:
             raise UserError(f"{where}: no column '{name}'{suggest(name, table.column_names)}")
+        if table.column_names.count(name) > 1:
+            raise UserError(f"{where}: several columns have the name '{name}'")
         known = self.columns[name]
         if known is None:
             return numbers(name, table[name])

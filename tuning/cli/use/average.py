@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -24,7 +24,9 @@ def _methods() -> list[str]:
     return list(METHODS)
 
 
-Top = Annotated[int, typer.Option(min=2, help="Number of best trials to average.")]
+Top = Annotated[
+    int | None, typer.Option(min=2, help="Number of best trials to average; default: 5.")
+]
 Trials = Annotated[str | None, typer.Option(help="These trials instead: t0003,t0007.")]
 Last = Annotated[
     int | None,
@@ -60,7 +62,7 @@ Base = Annotated[
     ),
 ]
 Dtype = Annotated[
-    str | None,
+    Literal["float64", "float32", "float16", "bfloat16"] | None,
     typer.Option(help="Format of the floats; default: unchanged."),
 ]
 MaxMemory = Annotated[str, typer.Option(help="Largest amount to hold in memory at once.")]
@@ -80,7 +82,7 @@ Force = Annotated[
 
 def average(
     sweep: Sweep,
-    top: Top = 5,
+    top: Top = None,
     trials: Trials = None,
     last: Last = None,
     trial: Trial = None,

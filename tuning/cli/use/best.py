@@ -46,7 +46,10 @@ Confirm = Annotated[
         min=1, metavar="K", help="Train the K best again and evaluate them on the test split."
     ),
 ]
-Seeds = Annotated[int, typer.Option(min=1, metavar="S", help="Fresh seeds for each of them.")]
+Seeds = Annotated[
+    int | None,
+    typer.Option(min=1, metavar="S", help="Fresh seeds for each of them; default: 3."),
+]
 Reevaluate = Annotated[
     bool,
     typer.Option("--reevaluate", help="With --confirm: only evaluate the weights of the search."),
@@ -58,7 +61,7 @@ def best(
     at: At = None,
     rule: Rule = None,
     confirm: Confirm = None,
-    seeds: Seeds = 3,
+    seeds: Seeds = None,
     reevaluate: Reevaluate = False,
     address: Address = None,
     trust: Trust = False,
@@ -85,15 +88,18 @@ def best(
     spec = read_spec(paths)
     select = _select(spec, at, rule)
     spec = spec.model_copy(update={"select": select})
-    if reevaluate and not confirm:
-        raise UserError("--reevaluate needs --confirm K: the number of trials to evaluate")
+    given = {"--reevaluate": reevaluate, "--seeds": seeds, "--address": address}
+    if not confirm and (option := next((name for name, value in given.items() if value), None)):
+        raise UserError(f"{option} needs --confirm K: the number of trials to evaluate")
+    if reevaluate and seeds:
+        raise UserError("--seeds: has no effect with --reevaluate, which trains no trial")
     if confirm:
         from results.analysis.confirmation import write
         from tuning.evaluation.confirm import Confirmer
 
         say: PrintLine = (lambda line: None) if json_ else tell
         confirmer = Confirmer(paths, spec, select, address, say)
-        made = _confirm(confirmer, confirm, None if reevaluate else seeds)
+        made = _confirm(confirmer, confirm, None if reevaluate else seeds or 3)
         write(paths, made)
         _print_confirmation(made, say, select.at)
     if (at or rule) and not confirm:
@@ -167,7 +173,9 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
     from search_spaces.spec.command import EXTERNAL
 
     found = describe_winner(paths, spec, choice)
-    tell(f"{found['trial']}  {_in_words(found['values'])} at step {found['step']}")
+    at = spec.select.at if not choice.confirmed else "last"
+    step = f"{'at' if at == 'last' else f'({at}) until'} step {found['step']}"
+    tell(f"{found['trial']}  {_in_words(found['values'])} {step}")
     for name, value in found["params"].items():
         tell(f"  {name}: {setting(value)}")
     tell(f"why        {found['why']}")

@@ -60,6 +60,8 @@ def export(
 
     formats, classic = check_formats(to, quant), layout == "classic"
     picked = ModelOptions(trial, soup, trust, accept_damage, storage).select(sweep, "export")
+    if register_as and "mlflow" not in formats:
+        raise UserError(f"--name {register_as}: is of --to mlflow, and has no effect with {to}")
     if classic and (len(formats) > 1 or "mlflow" in formats):
         raise UserError(f"--layout classic: final/ holds one format that is a folder, not {to}")
     for name in formats:

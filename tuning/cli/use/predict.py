@@ -57,12 +57,21 @@ def predict(
         rows = trainable.read_rows(picked.config, source, data)
     else:
         rows = _rows(data, model.examples[0], model.largest)
+    _check_size(data, rows.shape, model.longest)
     with torch.no_grad():
         for output in model.module(rows):
             named: dict[str, object] = {"class": int(output.argmax())} if model.classes else {}
             if model.class_names:
                 named["class"] = model.class_names[int(output.argmax())]
             echo(json.dumps({**named, "output": output.tolist()}))
+
+
+def _check_size(file: Path, shape: tuple[int, ...], longest: float) -> None:
+    rows, count = (*shape, 1)[:2]
+    if not rows:
+        raise UserError(f"--input {file}: has no row")
+    if not 0 < count <= longest:
+        raise UserError(f"--input {file}: rows must have 1 to {longest} numbers, not {count}")
 
 
 def _rows(file: Path, like: torch.Tensor, largest: float) -> torch.Tensor:
@@ -83,20 +92,25 @@ def _rows(file: Path, like: torch.Tensor, largest: float) -> torch.Tensor:
         raise UserError(f"--input {file}: reads .npy, .csv or .json")
     try:
         found = readers[file.suffix]()
-    except (OSError, ValueError, EOFError) as e:
+    except (OSError, TypeError, ValueError, EOFError) as e:
         raise UserError(f"--input {file}: cannot be read ({e})") from e
+    if found.dtype.kind not in "biuf" or not np.isfinite(found).all():
+        raise UserError(f"--input {file}: must be finite numbers, and some values are not")
     expected = tuple(like.shape[1:])
     if found.ndim != like.ndim or (like.is_floating_point() and found.shape[1:] != expected):
         actual = " x ".join(map(str, found.shape))
         raise UserError(
             f"--input {file}: must be rows of {' x '.join(map(str, expected))}, is {actual}"
         )
-    if not like.is_floating_point() and not (np.isfinite(found) & (found % 1 == 0)).all():
+    if not like.is_floating_point() and (found % 1).any():
         raise UserError(f"--input {file}: must be whole numbers, and some are not")
-    is_raw = found.dtype.kind in "iu" or bool(np.abs(found).max(initial=0) > largest)
-    if like.ndim == 4 and like.is_floating_point() and is_raw:
+    exceeds = bool(np.abs(found.astype(float)).max(initial=0) > largest)
+    if like.ndim == 4 and like.is_floating_point() and (exceeds or found.dtype.kind in "iu"):
         raise UserError(
             f"--input {file}: the model takes normalized pixels, not numbers of 0 to 255;"
             " see image_mean and image_std in preprocessor_config.json of its export to hf"
         )
+    least = -largest if like.is_floating_point() else 0
+    if exceeds or found.min(initial=0) < least:
+        raise UserError(f"--input {file}: the model takes numbers of {least:g} to {largest:g} only")
     return torch.from_numpy(found).to(like.dtype)

@@ -162,6 +162,17 @@ def test_check_models_refuses_models_of_different_starts(sweep: SweepPaths) -> N
         build(sweep, "uniform", force=True)
 
 
+def test_wrong_weights_are_refused_before_a_model_is_evaluated(sweep: SweepPaths) -> None:
+    add(sweep, 0, at(1), 0.1)
+    add(sweep, 1, at(1), 0.2)
+
+    def evaluate(_: Path) -> list[float]:
+        raise AssertionError
+
+    with pytest.raises(UserError, match="2 models cannot have 3 weights"):
+        build(sweep, "weighted", scorer=evaluator(selection=evaluate), weights=[1, 2, 3])
+
+
 def test_check_models_refuses_adapters_of_different_scales(sweep: SweepPaths) -> None:
     add(sweep, 0, at(1), 0.1, adapter_config={"r": 4, "lora_alpha": 8})
     add(sweep, 1, at(1), 0.2, adapter_config={"r": 4, "lora_alpha": 16})
@@ -169,12 +180,21 @@ def test_check_models_refuses_adapters_of_different_scales(sweep: SweepPaths) ->
         check_models(best(sweep), force=True)
 
 
-def test_check_models_refuses_outputs_of_other_classes(sweep: SweepPaths) -> None:
+@pytest.mark.parametrize(
+    ("key", "one", "other"),
+    [
+        ("id2label", {"0": "cat"}, {"0": "dog"}),
+        ("num_attention_heads", 2, 4),
+        ("num_experts_per_tok", 1, 2),
+    ],
+)
+def test_check_models_refuses_tensors_that_are_used_in_another_way(
+    sweep: SweepPaths, key: str, one: object, other: object
+) -> None:
     add(sweep, 0, at(1), 0.1)
     add(sweep, 1, at(1), 0.2)
     models = best(sweep)
-    for model, name in zip(models, ("cat", "dog"), strict=True):
-        config = json.dumps({"id2label": {"0": name}})
-        (model.folder / "config.json").write_text(config)
-    with pytest.raises(UserError, match=r"config.json has id2label: .*cat.* in one and .*dog"):
+    for model, value in zip(models, (one, other), strict=True):
+        (model.folder / "config.json").write_text(json.dumps({key: value}))
+    with pytest.raises(UserError, match=f"config.json has {key}: {one} in one and {other} in the"):
         check_models(models, force=True)

@@ -100,6 +100,10 @@ def test_categories_only_outside_of_the_train_split_are_missing_and_named(
     assert len(made.rows(Split.TEST)[1]) == 300
     rows = read_rows(tmp_path / "later.parquet", made.schema, config)
     np.testing.assert_array_equal(rows, made.rows(Split.TEST)[0])
+    first = next(iter(made.schema.columns))
+    (tmp_path / "twice.csv").write_text(f"{first},{first}\n1,2\n")
+    with pytest.raises(UserError, match=f"several columns have the name '{first}'"):
+        read_rows(tmp_path / "twice.csv", made.schema, config)
 
 
 @pytest.mark.parametrize(
@@ -133,7 +137,7 @@ def test_task_and_classes_follow_from_the_target(
         ({"price": [1.0, None] * 150}, {}, "150 rows have no value, the first is row 2"),
         ({"age": [float("inf")] * 300}, {}, "row 1 is infinite"),
         ({"age": [*map(str, range(299)), "?"]}, {}, r"not \?; .* data.missing"),
-        ({"age": [[1]] * 300}, {}, "neither number nor text"),
+        ({"age": [[1]] * 300}, {}, "is no number"),
         ({"weight": [-1.0] * 300}, {"weight": "weight"}, "row 1 has none of at least 0"),
         ({}, {"features": ["agee"]}, "did you mean 'age'"),
         ({}, {"features": ["price"]}, "'price' is in features"),
