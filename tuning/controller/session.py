@@ -203,11 +203,13 @@ def _start(
     introduction: Sequence[str],
 ) -> None:
     """Restore the sweep, and send observers the records of earlier sessions."""
+    from tuning.controller.commands import pending_commands
+
     reports = restore(run)
     for observer in observers:
         run.observers.add(observer)
     history = [(record, reports.get(record.id, ())) for record in run.records.values()]
-    if history and run.finished:
+    if history and run.finished and not pending_commands(run.paths):
         why = f", which reached {run.limit.summary}" if run.limit else ""
         introduction = [*introduction, f"nothing is to do for this sweep{why}"]
     start = SessionStart(run.paths, run.spec, spent_s, history, introduction)
