@@ -75,7 +75,7 @@ def back_up(
     if is_local and os.path.realpath(objects.root).startswith(inside):
         raise UserError(f"{objects.root}: is in the folder that is saved; name another place")
     guard = paths.root / ".backup.guard"
-    if os.statvfs(paths.root).f_flag & os.ST_RDONLY:  # as of a snapshot: others write there, if any
+    if not os.access(paths.root, os.W_OK):  # as of a snapshot: others write there, if any
         guard = Path(tempfile.gettempdir(), f"tune-backup-{os.getuid()}-{key}.guard")
     with FileLock(guard), objects.explained():
         backup, sent = take_backup(paths.root, key, objects, saved, runs)
