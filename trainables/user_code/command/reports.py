@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from trainables.user_code.metrics import StepCounter, flat
 
 STEP, CHECKPOINT = "step", "checkpoint"
 _MAX_DIGITS = 4000
+_MAX_AHEAD = 10_000
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,7 @@ class OutputPatterns:
     def __init__(self, patterns: Mapping[str, str]) -> None:
         self._patterns = dict(patterns)
         self._found: dict[str, float] = {}
+        self._ahead = Counter[tuple[bool, str]]()
 
     @property
     def missing(self) -> list[str]:
@@ -180,7 +183,7 @@ class OutputPatterns:
         return [name for name in self._patterns if name not in self._found]
 
     def feed(self, line: str, *, strict: bool = True) -> Iterator[ProgramReport]:
-        """Yield a report if this line completes one.
+        """Yield a report if this line completes one; not if the other stream has said it already.
 
         Args:
             strict: whether what a pattern finds must be a number. The error output also quotes
@@ -189,9 +192,14 @@ class OutputPatterns:
         Raises:
             UserError: what a pattern found is not a number, or only a part of one.
         """
-        for name, pattern in self._patterns.items():
-            if (text := first_group(pattern, line)) is None:
-                continue
+        texts = {
+            name: text
+            for name, pattern in self._patterns.items()
+            if (text := first_group(pattern, line)) is not None
+        }
+        if not texts or self._is_repeated(line, strict):
+            return
+        for name, text in texts.items():
             where = f"in {show(line)}" + ("" if strict else " of the error output")
             said = f"report_from.stdout.{name}: found {show(text)} {where}"
             try:
@@ -200,9 +208,19 @@ class OutputPatterns:
                 if strict:
                     raise UserError(f"{said}, which is not a number") from None
                 continue
-            if whole := cut_number(pattern, line):
+            if whole := cut_number(self._patterns[name], line):
                 advice = r"let the group take the whole number, like (\S+)"
                 raise UserError(f"{said}, a part of {show(whole)}; {advice}")
-        if self._patterns and not self.missing:
+        if not self.missing:
             found, self._found = self._found, {}
             yield ProgramReport(dict(found))
+
+    def _is_repeated(self, line: str, strict: bool) -> bool:
+        """Whether the other stream had this line: some loggers write to both."""
+        if self._ahead[not strict, line] > 0:
+            self._ahead[not strict, line] -= 1
+            return True
+        self._ahead[strict, line] += 1
+        if len(self._ahead) > _MAX_AHEAD:
+            del self._ahead[next(iter(self._ahead))]
+        return False
