@@ -198,7 +198,7 @@ class CommandHandler:
         try:
             check_params(self._run.spec, command.params)
         except UserError as e:  # the space was changed since
-            self._run.problem = f"an added configuration no longer fits: {e.problems[0]}"
+            self._run.note_problem(f"an added configuration no longer fits: {e.problems[0]}")
             return
         self._run.add(command.params, command.id)
 

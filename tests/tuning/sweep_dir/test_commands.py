@@ -94,11 +94,13 @@ def test_add_is_carried_out_once_if_the_driver_is_killed(run, killed):
 
 def test_add_refuses_a_configuration_that_no_longer_fits(run):
     send(run.paths, "add", params={"x": 5.0})
+    send(run.paths, "add", params={"y": 5.0})
     again = reopen(run)
     assert again.records == {}
     assert pending_commands(run.paths) == []
     assert again.problem == (
-        "an added configuration no longer fits: x: must be of uniform [-1.0, 1.0], got 5.0"
+        "an added configuration no longer fits: x: must be of uniform [-1.0, 1.0], got 5.0\n"
+        "an added configuration no longer fits: y: not in the space (valid: opt.k, x)"
     )
 
 
