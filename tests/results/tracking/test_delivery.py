@@ -2,6 +2,7 @@
 
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
@@ -71,6 +72,19 @@ def test_delivery_retries_a_locked_database(
     db.close()
     assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
     assert points(tmp_path, runs(uri_of(tmp_path), "s/locked")["t0001"]) == [(1, 0.1), (2, 0.2)]
+
+
+def test_error_of_a_database_that_is_open_is_one_line(
+    tmp_path: Path, sweep: SweepPaths, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker = open_tracker(sweep, f"{uri_of(tmp_path)}?timeout=0.1", "s/busy")
+    assert tracker.deliver_pending()
+    write(sweep, trial(0), 1)
+    tracker.changed("t0000", reported=False)
+    with closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as db:
+        db.execute("begin exclusive")
+        assert not tracker.deliver_pending()
+    assert "Traceback" not in capfd.readouterr().err  # of MLflow's own log
 
 
 def test_unusable_store_gives_one_warning_and_no_secret(
