@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import socket
 import time
 from unittest.mock import Mock
@@ -85,6 +86,10 @@ def test_sweep_with_spent_time_is_done(tune: Tune) -> None:
     paths, _ = tune.unfinished(**TIMED)
     assert tune("ls").lines[1][1] == "interrupted"
     state = json.loads(paths.state.read_text())
+    killed = {**state, "started": [time.time()], "spent": [None]}
+    paths.state.write_text(json.dumps(killed))
+    os.utime(paths.trial("t0000").record, (2e9, 2e9))  # by a clock that was wrong
+    assert tune("ls").lines[1][1] == "interrupted"
     paths.state.write_text(json.dumps({**state, "started": [1.0, 10.0], "spent": [2.5, 2.6]}))
     assert tune("ls").lines[1][1] == "done"
     assert tune("show", "mine").lines[-1] == ["0", "of", "50", "trials", "finished;", "done"]
