@@ -7,12 +7,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from results.models.stages import StageRecord, read_stages, write_stages
+from results.models.stages import StageRecord, StageRecords, read_stages, write_stages
 from results.paths import Storage
 from results.records.pipeline import PipelinePaths
 from search_spaces.errors import UserError
 from search_spaces.pipeline.graph import dependencies
-from search_spaces.pipeline.stages import ConfirmStage
+from search_spaces.pipeline.stages import AverageStage, ConfirmStage
 from tuning.pipelines.base import CONFIRMS, StageContext, StageOutput
 from tuning.pipelines.keys import stage_keys
 from tuning.pipelines.models import init_models
@@ -59,8 +59,9 @@ class StageTable:
             return record.done and self._has_folder(name)
         self._set_aside(name)
         earlier = self._paths.earlier(name, key)
-        if (old := self.records.earlier.get(earlier.name)) is None:
-            return False
+        old = self.records.earlier.get(earlier.name)
+        if old is None or self._pipeline.stages[name].kind not in _WITH_FOLDER:
+            return False  # what others put out in a train stage's folder has been replaced
         if earlier.exists():
             earlier.rename(self._paths.stage(name))
         self._save(name, old)
@@ -71,6 +72,8 @@ class StageTable:
         stage = self._pipeline.stages[name]
         if isinstance(stage, ConfirmStage):
             return self._paths.sweep(stage.of).confirmation.is_file()
+        if isinstance(stage, AverageStage):
+            return self._paths.sweep(stage.of).soup(name).is_dir()
         return self._paths.stage(name).is_dir() or stage.kind not in _WITH_FOLDER
 
     def _set_aside(self, name: str) -> None:
@@ -83,8 +86,7 @@ class StageTable:
             folder.rename(target)
         earlier = {**self.records.earlier, target.name: record}
         stages = {n: r for n, r in self.records.stages.items() if n != name}
-        self.records = replace(self.records, stages=stages, earlier=earlier)
-        write_stages(self._paths, self.records)
+        self._write(replace(self.records, stages=stages, earlier=earlier))
 
     def require(self, name: str) -> None:
         """Pass if the stages that a stage needs are complete, and where they ran.
@@ -151,5 +153,9 @@ class StageTable:
 
     def _save(self, name: str, record: StageRecord) -> None:
         stages = {**self.records.stages, name: record}
-        self.records = replace(self.records, stages=stages)
-        write_stages(self._paths, self.records)
+        self._write(replace(self.records, stages=stages))
+
+    def _write(self, records: StageRecords) -> None:
+        self._context.fence.check()
+        self.records = records
+        write_stages(self._paths, records)
