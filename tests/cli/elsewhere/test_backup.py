@@ -149,6 +149,13 @@ def test_folder_that_may_not_be_written_is_saved(
     assert sorted(paths.root.iterdir()) == before
 
 
+def test_anybody_of_a_shared_storage_takes_a_backup(tune: Tune) -> None:
+    root = tune.sweep("mine").root
+    root.chmod(0o2770)
+    tune("backup", "mine", "backups")
+    assert (root / ".backup.guard").stat().st_mode & 0o777 == 0o660
+
+
 def test_backup_names_what_it_cannot_do(tune: Tune) -> None:
     paths = tune.sweep("mine")
     inside = paths.root / "backups"
