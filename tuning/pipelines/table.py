@@ -59,9 +59,8 @@ class StageTable:
             return record.done and self._has_folder(name)
         self._set_aside(name)
         earlier = self._paths.earlier(name, key)
-        old = self.records.earlier.get(earlier.name)
-        if old is None or self._pipeline.stages[name].kind not in _WITH_FOLDER:
-            return False  # what others put out in a train stage's folder has been replaced
+        if (old := self.records.earlier.get(earlier.name)) is None:
+            return False
         if earlier.exists():
             earlier.rename(self._paths.stage(name))
         self._save(name, old)
@@ -131,12 +130,26 @@ class StageTable:
             before = None
             if folder.exists():  # its key is unknown: the records were removed
                 folder.rename(self._paths.earlier(name, f"{time.time():.0f}"))
+        if self._pipeline.stages[name].kind not in _WITH_FOLDER:
+            self._forget_replaced(name)
         record = before or StageRecord(self._keys[name], time.time())
         if name in self._pipeline.sweeps and not self._paths.sweep(name).is_sweep:
             inputs = init_models(self._pipeline.stages[name], self._context, self.records)
             record = replace(record, inputs=inputs)
         self._save(name, record)
         return before is not None
+
+    def _forget_replaced(self, name: str) -> None:
+        """Forget what a stage put out before, in the train stage's folder: it is replaced now."""
+        stages, paths = self.records.stages, self._paths
+        others = dependencies(name, self._pipeline.stages) & stages.keys()
+        since = min((stages[other].began for other in others), default=0.0)
+        earlier = {
+            n: r
+            for n, r in self.records.earlier.items()
+            if r.began < since or n != paths.earlier(name, r.key).name
+        }
+        self.records = replace(self.records, earlier=earlier)
 
     def end(self, name: str, seconds: float, output: StageOutput | None) -> None:
         """Record the end of a stage's session.
