@@ -83,18 +83,21 @@ class Lane:
         """Wait until it has ended, for at most this many seconds."""
         self._thread.join(wait_s)
 
-    def kill(self) -> None:
+    def kill(self, reason: str = _WORKERS_LEFT) -> None:
         """End its workers, also within a step. The thread then ends: it must not outlive Ray, whose
         calls end the whole process, or start another cluster, after the end of its own.
         """
         import ray
+        from ray.util.placement_group import remove_placement_group
 
         with suppress(ray.exceptions.RayError):  # the cluster has ended too
-            self._remove(_WORKERS_LEFT)
+            removal: Any = self._broker.remove_lane.remote(self.id, reason)
+            leak, placement_group = ray.get(removal)
+            self.leak = self.leak or leak
+            if placement_group is not None:
+                remove_placement_group(placement_group)
 
     def _run(self) -> None:
-        import ray
-
         try:
             if self._wait_to_start():
                 from trainables.launch.lanes.trainer import LaneTrainer
@@ -103,18 +106,7 @@ class Lane:
                 fit(lane_loop, {"task": self._task}, self._spec, run, LaneTrainer)
         except Exception as e:  # noqa: BLE001 - the broker fails its trials
             self.failure = describe_failure(e)
-        with suppress(ray.exceptions.RayError):  # the cluster has ended too
-            self.leak = self._remove(self.failure or _WORKERS_LEFT)
-
-    def _remove(self, reason: str) -> Leak | None:
-        import ray
-        from ray.util.placement_group import remove_placement_group
-
-        removal: Any = self._broker.remove_lane.remote(self.id, reason)
-        leak, placement_group = ray.get(removal)
-        if placement_group is not None:
-            remove_placement_group(placement_group)
-        return leak
+        self.kill(self.failure or _WORKERS_LEFT)
 
     def _wait_to_start(self) -> bool:
         import ray

@@ -175,7 +175,7 @@ class OutputPatterns:
     def __init__(self, patterns: Mapping[str, str]) -> None:
         self._patterns = dict(patterns)
         self._found: dict[str, float] = {}
-        self._ahead = Counter[tuple[bool, str]]()
+        self._ahead = Counter[tuple[str, str, bool]]()
 
     @property
     def missing(self) -> list[str]:
@@ -192,14 +192,10 @@ class OutputPatterns:
         Raises:
             UserError: what a pattern found is not a number, or only a part of one.
         """
-        texts = {
-            name: text
-            for name, pattern in self._patterns.items()
-            if (text := first_group(pattern, line)) is not None
-        }
-        if not texts or self._is_repeated(line, strict):
-            return
-        for name, text in texts.items():
+        for name, pattern in self._patterns.items():
+            text = first_group(pattern, line)
+            if text is None or self._is_repeated(name, line, strict):
+                continue
             where = f"in {show(line)}" + ("" if strict else " of the error output")
             said = f"report_from.stdout.{name}: found {show(text)} {where}"
             try:
@@ -208,19 +204,19 @@ class OutputPatterns:
                 if strict:
                     raise UserError(f"{said}, which is not a number") from None
                 continue
-            if whole := cut_number(self._patterns[name], line):
+            if whole := cut_number(pattern, line):
                 advice = r"let the group take the whole number, like (\S+)"
                 raise UserError(f"{said}, a part of {show(whole)}; {advice}")
-        if not self.missing:
+        if self._patterns and not self.missing:
             found, self._found = self._found, {}
             yield ProgramReport(dict(found))
 
-    def _is_repeated(self, line: str, strict: bool) -> bool:
+    def _is_repeated(self, name: str, line: str, strict: bool) -> bool:
         """Whether the other stream had this line: some loggers write to both."""
-        if self._ahead[not strict, line] > 0:
-            self._ahead[not strict, line] -= 1
+        if self._ahead[name, line, not strict] > 0:
+            self._ahead[name, line, not strict] -= 1
             return True
-        self._ahead[strict, line] += 1
+        self._ahead[name, line, strict] += 1
         if len(self._ahead) > _MAX_AHEAD:
             del self._ahead[next(iter(self._ahead))]
         return False

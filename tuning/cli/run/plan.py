@@ -231,13 +231,12 @@ def _server_lines(spec: SweepSpec, folders: Storage) -> list[str]:
     from results.tracking.mlflow.client import check_reachable
     from tuning.controller.tracking.observer import tracking_uri
 
-    if spec.tracking.name != "none":
-        uri = tracking_uri(spec, folders.sweep(spec.name))
+    uri = tracking_uri(spec, folders.sweep(spec.name)) if spec.tracking.name != "none" else ""
+    try:
         if uri.startswith(("http://", "https://")):
-            try:
-                check_reachable(uri)
-            except UserError as e:
-                return [f"tracking   {e}"]
+            check_reachable(uri)
+    except UserError as e:
+        return [f"tracking   {e}"]
     return []
 
 
