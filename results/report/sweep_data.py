@@ -105,7 +105,7 @@ class SweepData:
     def finished(self) -> bool:
         """Whether the sweep has ended, or has as many finished trials as its budget."""
         done, most = sum(e.record.state.finished for e in self.summaries), self.spec.budget.trials
-        return bool(self.ended) or (most is not None and done >= most)
+        return bool(self.ended) or (most is not None and done >= max(most, len(self.summaries)))
 
     @property
     def ranked(self) -> list[TrialSummary]:

@@ -42,7 +42,6 @@ from results.report.plots.workers import (
 from results.report.sweep_data import SweepData, failure_classes
 from results.report.trial_rows import MAX_POINTS, all_details, points_per_curve, trial_rows
 from search_spaces.errors import first_few
-from search_spaces.spec.command import EXTERNAL
 
 _MAX_EVENTS = 100
 
@@ -157,7 +156,7 @@ def winner(data: SweepData) -> list[str]:
         f"Why: {data.selection.why}.",
     ]
     lines += _second(data, first)
-    if not data.selection.confirmed and data.spec.trainable != EXTERNAL:
+    if not data.selection.confirmed and data.spec.can_be_confirmed:
         lines.append(
             f"The best of many noisy values is biased: measure it again with "
             f"tune best {data.argument} --confirm 3."

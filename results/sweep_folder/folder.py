@@ -269,6 +269,6 @@ def _session_seconds(paths: SweepPaths, state: SweepState) -> tuple[float, ...]:
 
 
 def _last_write(paths: SweepPaths) -> float:
-    """When a record or report was written last, in Unix seconds."""
+    """When a record or report was written last, in Unix seconds; not later than now."""
     files = list(paths.trials.glob("*/*.json*"))
-    return max((f.stat().st_mtime for f in files), default=0.0)
+    return min(time.time(), max((f.stat().st_mtime for f in files), default=0.0))

@@ -22,6 +22,7 @@ from results.storage.fencing import Owner, read_lock
 from results.storage.sharing import file_mode, use_modes_of
 from search_spaces.checksum import add_json_checksum
 from search_spaces.errors import DamagedRecordsError, UserError, afterwards
+from search_spaces.files import read_regular
 from search_spaces.spec.sweep import SweepSpec
 
 HEARTBEAT_S = 5.0
@@ -228,15 +229,21 @@ def _start_time(pid: int) -> float | None:
 def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:
     """`running`, `done`, `interrupted` or `damaged`; `finished` is a number of trials.
 
-    A sweep is done if a session recorded the end, or was killed after a limit was reached.
+    A sweep is done if a session recorded the end, or was killed after a limit was reached; not
+    while a configuration waits that was added since.
     """
     from results.sweep_folder.folder import read_state, total_elapsed_s
 
     trials, seconds = spec.budget.trials, spec.budget.time
     if current_driver(paths.lock):
         return "running"
+    with suppress(OSError):  # removed meanwhile
+        if any(b'"do":"add"' in read_regular(file) for file in paths.inbox.glob("[!.]*.json")):
+            return "interrupted"
     try:
-        ended = read_state(paths).ended or (trials is not None and finished >= trials)
+        ended = read_state(paths).ended or (
+            trials is not None and finished >= max(trials, len(paths.trial_ids()))
+        )
         over = seconds is not None and total_elapsed_s(paths) >= seconds
     except DamagedRecordsError:  # which `check_records` names
         return "damaged"

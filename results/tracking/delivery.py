@@ -205,19 +205,20 @@ class Delivery(Tracker):
         Returns:
             False when something failed and has to be delivered again.
         """
+        ending = self._ending  # before the trials: one that comes meanwhile may bring some more
         try:
-            if self._error and self._ending is not None:
+            if self._error and ending is not None:
                 self._sink = None  # what timed out may have come late: a new one finds it
             self._sink = self._sink or self._open_bound()
             self._notes = read_notes(self._paths)
-            if self._ending is not None:
+            if ending is not None:
                 self._pending |= self._notes.keys() & set(self._paths.trial_ids())
             for trial_id in sorted(self._pending):
                 if self._is_abandoned:
                     return False
                 self._deliver(self._sink, trial_id)
-            if self._ending is not None:
-                self._deliver_end(self._sink, self._ending)
+            if ending is not None:
+                self._deliver_end(self._sink, ending)
         except OwnershipLostError as e:  # the sweep's new owner delivers the rest
             self._is_abandoned = True
             self._on_failed(e)

@@ -37,7 +37,14 @@ from search_spaces.spec.base import EnvText, Section
 from search_spaces.spec.budget import ONE_OBJECTIVE, BudgetSpec, PricesSpec
 from search_spaces.spec.checkpoint import CheckpointSpec
 from search_spaces.spec.cluster import ClusterSpec
-from search_spaces.spec.command import ReportFromSpec, UserCodeSpec, check_command, name_of
+from search_spaces.spec.command import (
+    EXTERNAL,
+    ReportFromSpec,
+    UserCodeSpec,
+    check_command,
+    name_of,
+    template_names,
+)
 from search_spaces.spec.failure import FailureSpec
 from search_spaces.spec.resources import ResourcesSpec
 from search_spaces.spec.scheduler import SchedulerSpec, check_scheduler
@@ -221,6 +228,12 @@ class SweepSpec(Section):
     def trainable(self) -> str:
         """The name of the training code, from which `trainables.registry.resolve` makes it."""
         return name_of(self.command) if self.command else self.named or ""
+
+    @property
+    def can_be_confirmed(self) -> bool:
+        """Whether trials can be trained again under other seeds, as far as the file says."""
+        names = {*template_names(self.command or ()), *self.space, *self.fixed}
+        return "seed" in names if self.command else self.named != EXTERNAL
 
     @property
     def objectives(self) -> tuple[Objective, ...]:

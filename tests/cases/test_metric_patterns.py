@@ -103,6 +103,16 @@ def test_part_of_a_number_is_refused(pattern: str, line: str, whole: str) -> Non
         list(OutputPatterns({"loss": pattern}).feed(line, strict=False))
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_line_that_a_logger_writes_to_both_streams_is_one_report(first: bool) -> None:
+    feed = OutputPatterns({"loss": r"loss=(\S+)"}).feed
+    lines = ["loss=3", "loss=2", "loss=2", "loss=1"]
+    streams = [(line, first) for line in lines] + [(line, not first) for line in lines[:3]]
+    streams.append(("loss=0", not first))
+    found = [r.values["loss"] for line, strict in streams for r in feed(line, strict=strict)]
+    assert found == [3.0, 2.0, 2.0, 1.0, 0.0]
+
+
 @pytest.mark.parametrize("pattern", [r"^(\d+),", r"(\d+)(?:,\d+)*$"])
 def test_pattern_with_a_comma_takes_a_column(pattern: str) -> None:
     (report,) = OutputPatterns({"loss": pattern}).feed("1,25")

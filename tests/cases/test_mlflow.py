@@ -20,6 +20,7 @@ from results.records.trial import Report, TrialRecord, TrialState, write_trial
 from results.tracking import Delivery, Ending, SweepFacts, mlflow_tracker
 from results.tracking.mlflow.client import connect, mlflow_name
 from results.tracking.mlflow.database import prepare_database, sqlite_file, sqlite_uri
+from search_spaces.errors import UserError
 from tests.reports import append_report
 from tests.results.tracking.tracked import WAIT_S, runs, trial, write
 
@@ -135,6 +136,20 @@ def test_killed_first_delivery_leaves_a_whole_database_or_none(
     assert sweep.storage.tracking_db.exists() is (point == "renamed")
     deliver(sweep)
     assert runs(sqlite_uri(sweep.storage.tracking_db), "key").keys() == {"llm-1", "t0000"}
+    assert not [*sweep.storage.root.glob(".*.new*")]
+
+
+def test_database_of_a_newer_version_is_left_as_it_is(sweep: SweepPaths) -> None:
+    write(sweep, trial(0, TrialState.COMPLETED), 1)
+    sweep.spec.write_text("name: digits-1\n")
+    prepare_database(uri := sqlite_uri(sweep.storage.tracking_db))
+    with closing(sqlite3.connect(sweep.storage.tracking_db)) as db, db:
+        db.execute("update alembic_version set version_num = 'ffffffffffff'")
+    before = sweep.storage.tracking_db.read_bytes()
+    with pytest.raises(UserError, match=r"another version of MLflow made it .* use that one"):
+        prepare_database(uri)
+    assert sweep.storage.tracking_db.read_bytes() == before
+    assert not [*sweep.storage.root.glob(".*.new*")]
 
 
 def test_two_first_deliveries_at_once_make_one_database(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ _PROBE = (
     "import sys; from ray._raylet import GcsClient; "
     "GcsClient(address=sys.argv[1]).internal_kv_exists(b'none', b'none', timeout=10)"
 )
-_CONNECT_S, _PROBE_S = 2.0, 10.0
+_CONNECT_S, _PROBE_S = 2.0, 30.0  # the process also starts, perhaps on a busy machine
 
 
 @contextmanager
@@ -154,7 +154,7 @@ def require_answer(address: str | None) -> None:
     """Check that a Ray cluster answers at a `host:port`; Ray itself would wait for ever.
 
     Raises:
-        RayStartError: none does within ten seconds.
+        RayStartError: none does within half a minute.
     """
     chosen, named = _resolve_address(address)
     if not chosen.rpartition(":")[2].isdecimal():

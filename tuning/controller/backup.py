@@ -13,6 +13,7 @@ from results.models.stages import read_stages
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
+from results.storage.sharing import is_shared
 from results.sweep_folder.copies.backup import Backup, SavedRun, open_target, read_backup
 from results.sweep_folder.copies.backup_writer import BackupUploader, prune_backups, take_backup
 from results.sweep_folder.copies.mirror import RECORDS
@@ -75,9 +76,10 @@ def back_up(
     if is_local and os.path.realpath(objects.root).startswith(inside):
         raise UserError(f"{objects.root}: is in the folder that is saved; name another place")
     guard = paths.root / ".backup.guard"
-    if os.statvfs(paths.root).f_flag & os.ST_RDONLY:  # as of a snapshot: others write there, if any
+    if not os.access(paths.root, os.W_OK):  # as of a snapshot: others write there, if any
         guard = Path(tempfile.gettempdir(), f"tune-backup-{os.getuid()}-{key}.guard")
-    with FileLock(guard), objects.explained():
+    mode = 0o660 if is_shared(paths.root) else 0o600  # another person may take the next one
+    with FileLock(guard, mode=mode), objects.explained():
         backup, sent = take_backup(paths.root, key, objects, saved, runs)
         return TakenBackup(backup, objects.address, sent, prune_backups(objects, keep), problem)
 

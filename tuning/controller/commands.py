@@ -19,7 +19,7 @@ from results.records.spec_file import read_spec
 from results.records.trial import TrialState, read_reports, read_trial, read_trials, write_trial
 from results.storage.atomic import write_atomic
 from results.storage.sharing import use_modes_of
-from results.sweep_folder.folder import find_trial, record_end, sweep_argument
+from results.sweep_folder.folder import find_trial, read_state, record_end, sweep_argument
 from results.sweep_folder.lock import acquire_lock, current_driver
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
@@ -78,7 +78,10 @@ def add_configuration(paths: SweepPaths, assignments: Sequence[str]) -> str:
         UserError: the configuration is not in the space.
     """
     parsed = [parse(text, text, "lr=3e-4") for text in assignments]
-    add_params(paths, {".".join(p.path).removeprefix("space."): p.value for p in parsed})
+    names = [".".join(p.path).removeprefix("space.") for p in parsed]
+    if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
+        raise UserError(*(f"{name}: given twice" for name in twice))
+    add_params(paths, {name: p.value for name, p in zip(names, parsed, strict=True)})
     if owner := current_driver(paths.lock):
         return f"queued: it is the next trial that {owner} starts"
     return f"queued; run it with: tune resume {sweep_argument(paths)}"
@@ -109,7 +112,7 @@ def stop_trials(paths: SweepPaths, trial: str | None) -> str:
         return f"{owner} stops {trial or 'all running trials'} at the next report"
     with acquire_lock(paths.lock):
         stopped = [_stop_trial(paths, r.id) for r in read_trials(paths) if r.id == (trial or r.id)]
-        if trial is None:
+        if trial is None and not read_state(paths).ended:
             record_end(paths, "tune stop")
     return f"stopped {trial or f'the sweep; unfinished trials: {sum(stopped)}'}"
 
@@ -152,9 +155,13 @@ class CommandHandler:
         self._run = run
         self._next = 0.0
 
-    def begin(self) -> None:
-        """Carry out the commands that were sent while no driver ran; discard old pauses."""
-        for command in pending_commands(self._run.paths):
+    def begin(self, earlier: Sequence[InboxCommand] = ()) -> None:
+        """Carry out the commands that were sent while no driver ran; discard old pauses.
+
+        Args:
+            earlier: commands that were there before this session owned the sweep.
+        """
+        for command in earlier:
             if command.do == "pause":
                 self._done(command)
         self.carry_out()
@@ -191,7 +198,7 @@ class CommandHandler:
         try:
             check_params(self._run.spec, command.params)
         except UserError as e:  # the space was changed since
-            self._run.problem = f"an added configuration no longer fits: {e.problems[0]}"
+            self._run.note_problem(f"an added configuration no longer fits: {e.problems[0]}")
             return
         self._run.add(command.params, command.id)
 

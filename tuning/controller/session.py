@@ -54,9 +54,10 @@ def run_session(
     Raises:
         UserError: another driver holds the sweep, no cluster, or a trial can never be placed.
     """
-    from tuning.controller.commands import CommandHandler
+    from tuning.controller.commands import CommandHandler, pending_commands
     from tuning.controller.ray_tune.runner import cluster_session, run_trials
 
+    earlier = pending_commands(paths)
     with (
         no_core_dumps(),
         SessionWatchdog(interrupt, paths) as watchdog,
@@ -69,7 +70,7 @@ def run_session(
             run.observers.add(Notifier(spec))
             _report_changes(run)
             interrupt.watch(run.interrupt, watchdog.release)
-            (commands := CommandHandler(run)).begin()
+            (commands := CommandHandler(run)).begin(earlier)
             with cluster_session(run, address) as placement:
                 run.observers.add(tracking := _tracking(run))
                 end = partial(_end_trials, run, watchdog, tracking, commands)
@@ -81,6 +82,8 @@ def run_session(
         if tracking.undelivered:
             again = f"tune sync {sweep_argument(paths)}"
             run.note_problem(f"{tracking.undelivered}; the sweep folder has it: {again}")
+        if run.finished and not run.interrupted:
+            commands.end()  # that came during the delivery
     return run
 
 
@@ -203,11 +206,13 @@ def _start(
     introduction: Sequence[str],
 ) -> None:
     """Restore the sweep, and send observers the records of earlier sessions."""
+    from tuning.controller.commands import pending_commands
+
     reports = restore(run)
     for observer in observers:
         run.observers.add(observer)
     history = [(record, reports.get(record.id, ())) for record in run.records.values()]
-    if history and run.finished:
+    if history and run.finished and not pending_commands(run.paths):
         why = f", which reached {run.limit.summary}" if run.limit else ""
         introduction = [*introduction, f"nothing is to do for this sweep{why}"]
     start = SessionStart(run.paths, run.spec, spent_s, history, introduction)
@@ -261,7 +266,8 @@ def _write_results(run: SweepController) -> Ending:
     best = {f"best_{o.metric}": best_of(board, o.metric, o.mode) for o in run.spec.objectives}
     if board:
         write_parquet(run.paths, trials_frame(board, run.spec))
-    status = "FINISHED" if run.finished and not run.interrupted else "KILLED"
+    by_user = run.queue.stopped  # also if the session was interrupted after that
+    status = "FINISHED" if run.finished and (by_user or not run.interrupted) else "KILLED"
     if status == "FINISHED" and (limit := run.limit):
         record_end(run.paths, limit.summary)
     return Ending(status, {k: v for k, v in best.items() if v is not None})

@@ -50,7 +50,7 @@ class SweepController:
         reuse: trials of other sweeps that are copied instead of run.
         interrupted: nothing more is proposed or retried.
         gave_up: the session ended because no trial can run on the cluster now.
-        problem: an error outside of the trials, one line for the summary.
+        problem: errors outside of the trials, for the summary, a line for each.
         resume_options: of the `tune resume` that continues after the session gave up.
         repaired: one line per repair of the folder.
         error: the first exception of a callback of Ray's, which the session raises.
@@ -273,11 +273,11 @@ class SweepController:
         return failure.remedy
 
     def note_problem(self, problem: str, *, fatal: bool = False) -> None:
-        """Keep the first problem for the summary; a fatal one ends the session."""
+        """Keep a problem for the summary; a fatal one ends the session."""
         if fatal:
             self.give_up(problem)
-        elif not self.problem:
-            self.problem = problem
+        else:
+            self.problem = "\n".join(filter(None, (self.problem, problem)))
 
     def give_up(self, problem: str) -> None:
         """No trial can run on the cluster now: end the session, and leave all for a resume."""

@@ -60,6 +60,7 @@ def reproduce(
     then = read_reports(paths.trial(record.id), record.end_step)
     _check_reproducible(paths, record, then)
     trainable = resolve(spec.trainable)
+    trainable.check_runnable()
     config_of(spec, trainable, record)
     files = paths.reproduction(record.id)
     shutil.rmtree(files.root, ignore_errors=True)

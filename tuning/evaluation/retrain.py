@@ -47,6 +47,7 @@ class Retrainer:
     def __init__(self, paths: SweepPaths, spec: SweepSpec, address: str | None) -> None:
         self._paths, self._spec, self._address = paths, spec, address
         self._trainable = resolve_for(spec)
+        self._trainable.check_runnable()
         self.can_evaluate = self._trainable.can_evaluate
 
     def train(self, trainings: Sequence[Retraining], print_line: PrintLine) -> None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from results.models.ref import ModelRef
 from results.models.stages import StageRecord, read_stages
 from results.records.pipeline import PipelinePaths
+from results.storage.fencing import Fence, NullFence
 from search_spaces.pipeline.loading import LoadedPipeline
 from search_spaces.pipeline.stages import Stage
 
@@ -37,6 +38,9 @@ A function that is killed is called again."""
 
 CONFIRMS = "of"
 """In the result of a stage that decides the winner of a sweep: the stage of that sweep."""
+
+
+_UNFENCED = NullFence()
 
 
 class StageStopped(Exception):
@@ -69,6 +73,7 @@ class StageContext:
         run_session: runs a session of a sweep.
         notify: shows a line.
         is_resumed: whether stages that have begun stay, although their code or data have changed.
+        fence: checked before the records of the stages are written.
     """
 
     pipeline: LoadedPipeline
@@ -77,6 +82,7 @@ class StageContext:
     run_session: RunSession = lambda session: session()
     notify: Notify = lambda line: None
     is_resumed: bool = False
+    fence: Fence = _UNFENCED
 
     @property
     def records(self) -> Mapping[str, StageRecord]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TypedDict, Unpack
 
@@ -94,6 +95,7 @@ def _run(file: str | Path, options: PipelineOptions, is_resumed: bool) -> Pipeli
         is_resumed,
     )
     with acquire_lock(paths.lock) as fence:
+        context = replace(context, fence=fence)
         _freeze(pipeline, paths)
         names = options.get("selection", StageSelection()).select(pipeline.order)
         paths.stages.root.mkdir(exist_ok=True)

@@ -7,12 +7,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from results.models.stages import StageRecord, read_stages, write_stages
+from results.models.stages import StageRecord, StageRecords, read_stages, write_stages
 from results.paths import Storage
 from results.records.pipeline import PipelinePaths
 from search_spaces.errors import UserError
 from search_spaces.pipeline.graph import dependencies
-from search_spaces.pipeline.stages import ConfirmStage
+from search_spaces.pipeline.stages import AverageStage, ConfirmStage
 from tuning.pipelines.base import CONFIRMS, StageContext, StageOutput
 from tuning.pipelines.keys import stage_keys
 from tuning.pipelines.models import init_models
@@ -71,6 +71,8 @@ class StageTable:
         stage = self._pipeline.stages[name]
         if isinstance(stage, ConfirmStage):
             return self._paths.sweep(stage.of).confirmation.is_file()
+        if isinstance(stage, AverageStage):
+            return self._paths.sweep(stage.of).soup(name).is_dir()
         return self._paths.stage(name).is_dir() or stage.kind not in _WITH_FOLDER
 
     def _set_aside(self, name: str) -> None:
@@ -83,8 +85,7 @@ class StageTable:
             folder.rename(target)
         earlier = {**self.records.earlier, target.name: record}
         stages = {n: r for n, r in self.records.stages.items() if n != name}
-        self.records = replace(self.records, stages=stages, earlier=earlier)
-        write_stages(self._paths, self.records)
+        self._write(replace(self.records, stages=stages, earlier=earlier))
 
     def require(self, name: str) -> None:
         """Pass if the stages that a stage needs are complete, and where they ran.
@@ -129,12 +130,26 @@ class StageTable:
             before = None
             if folder.exists():  # its key is unknown: the records were removed
                 folder.rename(self._paths.earlier(name, f"{time.time():.0f}"))
+        if self._pipeline.stages[name].kind not in _WITH_FOLDER:
+            self._forget_replaced(name)
         record = before or StageRecord(self._keys[name], time.time())
         if name in self._pipeline.sweeps and not self._paths.sweep(name).is_sweep:
             inputs = init_models(self._pipeline.stages[name], self._context, self.records)
             record = replace(record, inputs=inputs)
         self._save(name, record)
         return before is not None
+
+    def _forget_replaced(self, name: str) -> None:
+        """Forget what a stage put out before, in the train stage's folder: it is replaced now."""
+        stages, paths = self.records.stages, self._paths
+        others = dependencies(name, self._pipeline.stages) & stages.keys()
+        since = min((stages[other].began for other in others), default=0.0)
+        earlier = {
+            n: r
+            for n, r in self.records.earlier.items()
+            if r.began < since or n != paths.earlier(name, r.key).name
+        }
+        self.records = replace(self.records, earlier=earlier)
 
     def end(self, name: str, seconds: float, output: StageOutput | None) -> None:
         """Record the end of a stage's session.
@@ -151,5 +166,9 @@ class StageTable:
 
     def _save(self, name: str, record: StageRecord) -> None:
         stages = {**self.records.stages, name: record}
-        self.records = replace(self.records, stages=stages)
-        write_stages(self._paths, self.records)
+        self._write(replace(self.records, stages=stages))
+
+    def _write(self, records: StageRecords) -> None:
+        self._context.fence.check()
+        self.records = records
+        write_stages(self._paths, records)

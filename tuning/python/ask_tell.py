@@ -49,14 +49,14 @@ class AskTell:
     """
 
     def __init__(self, paths: SweepPaths, spec: SweepSpec) -> None:
-        from tuning.controller.commands import CommandHandler  # with Optuna
+        from tuning.controller.commands import CommandHandler, pending_commands  # with Optuna
         from tuning.controller.session import asked_session
 
-        self._stack = ExitStack()
+        self._stack, earlier = ExitStack(), pending_commands(paths)
         self._run = self._stack.enter_context(asked_session(paths, spec))
         self._before = frozenset(self._run.records)
         self._commands = CommandHandler(self._run)
-        self._commands.begin()
+        self._commands.begin(earlier)
         self._reports: dict[str, ReportWriter] = {}
         self._told: dict[str, int] = {}
         self._batches = 0

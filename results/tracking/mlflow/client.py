@@ -66,7 +66,7 @@ def connect(uri: str) -> MlflowClient:
     from mlflow import MlflowClient
 
     for logger in ("mlflow", "alembic", "urllib3"):
-        logging.getLogger(logger).setLevel(logging.ERROR)
+        logging.getLogger(logger).setLevel(logging.CRITICAL)  # the exceptions say it
     prepare_database(uri)
     return MlflowClient(uri)
 

@@ -139,6 +139,7 @@ def _migrate(draft: Path, source: Path | None) -> None:
     try:
         _initialize_tables(engine)  # type: ignore[no-untyped-call]
     except CommandError as e:
+        draft.unlink()
         raise UserError(f"{source}: another version of MLflow made it ({e}); use that one") from e
     finally:
         engine.dispose()

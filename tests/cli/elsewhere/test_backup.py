@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -136,6 +137,23 @@ def add_note(paths: SweepPaths, run: str, note: str) -> None:
         ((run_id,),) = db.execute("select run_uuid from runs where name = ?", (run,)).fetchall()
     client = MlflowClient(f"sqlite:///{paths.storage.tracking_db}")
     client.set_tag(run_id, "mlflow.note.content", note)
+
+
+def test_folder_that_may_not_be_written_is_saved(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = tune.sweep("mine")
+    monkeypatch.setattr("os.access", lambda path, mode: Path(path) != paths.root)
+    before = sorted(paths.root.iterdir())
+    tune("backup", "mine", "backups")
+    assert sorted(paths.root.iterdir()) == before
+
+
+def test_anybody_of_a_shared_storage_takes_a_backup(tune: Tune) -> None:
+    root = tune.sweep("mine").root
+    root.chmod(0o2770)
+    tune("backup", "mine", "backups")
+    assert (root / ".backup.guard").stat().st_mode & 0o777 == 0o660
 
 
 def test_backup_names_what_it_cannot_do(tune: Tune) -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import getpass
 import json
+import os
 import socket
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -16,6 +18,10 @@ from results.sweep_folder.folder import read_state, record_session_time
 from results.sweep_folder.lock import acquire_lock
 from tests.cli.conftest import Tune
 from tests.search_spaces.loading.test_limits import LARGE
+from tests.tuning.simulate import finish, make_spec, open_run, train
+from tuning.controller.commands import CommandHandler
+from tuning.controller.events import SweepEvents
+from tuning.controller.session import open_sweep
 
 TIMED = {"budget": {"trials": 50, "time": 5}}
 
@@ -50,6 +56,23 @@ def test_ls(tune: Tune) -> None:
     assert tune("ls", "--storage", done.root.parent, code=3).out == again.out
 
 
+def test_sweep_to_which_a_configuration_was_added_is_not_done(tune: Tune) -> None:
+    spec = make_spec(name="mine", scheduler={"name": "none"})
+    paths, observer = tune.sweep("mine", scheduler={"name": "none"}), Mock(spec=SweepEvents)
+    tune("add", "mine", "x=0.25")
+    with open_sweep(paths, spec, [observer]):
+        ((start,), _) = observer.session_started.call_args
+    assert not start.introduction  # and not "nothing is to do"
+    assert tune("ls").lines[1][:3] == ["mine", "interrupted", "6/6"]
+    run = open_run(paths.root, spec)
+    CommandHandler(run).begin()
+    train(run, run.next_trial(), upto=2)  # then the driver is killed
+    assert tune("ls").lines[1][:3] == ["mine", "interrupted", "6/7"]
+    finish(open_run(paths.root, spec))
+    assert tune("ls").lines[1][:3] == ["mine", "done", "7/7"]
+    assert "\n7 of 7 trials finished; done" in tune("show", "mine").out
+
+
 def test_storage_of_several_people_shows_who_began_a_sweep(tune: Tune) -> None:
     root = tune.sweep("done").root.parent
     assert "by" not in tune("ls").lines[0]
@@ -63,6 +86,10 @@ def test_sweep_with_spent_time_is_done(tune: Tune) -> None:
     paths, _ = tune.unfinished(**TIMED)
     assert tune("ls").lines[1][1] == "interrupted"
     state = json.loads(paths.state.read_text())
+    killed = {**state, "started": [time.time()], "spent": [None]}
+    paths.state.write_text(json.dumps(killed))
+    os.utime(paths.trial("t0000").record, (2e9, 2e9))  # by a clock that was wrong
+    assert tune("ls").lines[1][1] == "interrupted"
     paths.state.write_text(json.dumps({**state, "started": [1.0, 10.0], "spent": [2.5, 2.6]}))
     assert tune("ls").lines[1][1] == "done"
     assert tune("show", "mine").lines[-1] == ["0", "of", "50", "trials", "finished;", "done"]

@@ -6,6 +6,7 @@ import pytest
 
 from results.records.spec_file import read_spec
 from results.records.trial import TrialState, read_trial, read_trials
+from results.sweep_folder.folder import record_end
 from results.sweep_folder.lock import acquire_lock
 from tests.cli.conftest import Tune
 from tests.tuning.simulate import finish, make_spec, open_run, train
@@ -34,6 +35,7 @@ def test_add_without_a_driver_queues_for_resume(tune: Tune) -> None:
         (["opt=1"], "opt: give one of its parameters: opt.k\n"),
         (["opt.kk=1"], "opt.kk: not in the space (did you mean 'opt.k'?)"),
         (["x"], "x: expected key=value, like lr=3e-4"),
+        (["x=0.2", "x=0.3"], "x: given twice\n"),
         (["x=2", "opt.k=7"], "x: must be of uniform [-1.0, 1.0], got 2\nopt.k: must be"),
     ],
 )
@@ -80,6 +82,9 @@ def test_stop_without_a_driver_changes_the_folder(tune: Tune) -> None:
     again = open_run(paths.root, make_spec(name="mine"))
     finish(again)
     assert len(again.records) == 6
+    record_end(paths, "budget.trials: 6 trials")
+    tune("stop", "mine")
+    assert "done, ended by budget.trials: 6 trials" in tune("show", "mine").out
 
 
 def test_commands_are_queued_for_a_driver(tune: Tune) -> None:

@@ -10,6 +10,7 @@ import pytest
 from search_spaces.examples import find_example
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import DIGITS, Tune
+from tests.results.tracking.servers import failing_server, no_server
 from trainables.registry import resolve
 from tuning.cli.run.plan import cost_lines
 from tuning.controller.preflight.relative_paths import (
@@ -38,6 +39,13 @@ def test_mirror_address_is_checked(tune: Tune, monkeypatch: pytest.MonkeyPatch) 
         output = tune.refused("run", DIGITS, "--set", f"checkpoint.mirror={secret}")
         assert "checkpoint.mirror: holds a secret" in output
         assert "write ${NAME} in its place" in output
+
+
+def test_server_of_mlflow_that_fails_is_named(tune: Tune) -> None:
+    for server in (no_server, failing_server):
+        with server() as uri:
+            output = tune("plan", DIGITS, "--set", f"tracking.uri={uri}").out
+        assert f"\ntracking   MLflow at {uri} does not answer (" in output
 
 
 def test_pbt_refuses_a_mirror(tune: Tune) -> None:

@@ -207,3 +207,13 @@ def test_trials_that_only_the_asking_program_can_run_are_not_to_be_confirmed(tun
     asked.close()
     assert "--confirm" not in tune("best", "asked").out
     assert "--confirm" not in " ".join(winner(read_sweep_data(SweepPaths(asked.folder))))
+    for refused in (["best", "asked", "--confirm", "1"], ["reproduce", "asked", "t0000"]):
+        assert tune.refused(*refused).startswith(  # and no plan before it
+            "trainable external: its trials are run by a Python program: "
+        )
+
+
+@pytest.mark.parametrize("seed", ["", "{seed}"])
+def test_programs_without_a_seed_are_not_to_be_confirmed(tune: Tune, seed: str) -> None:
+    tune.sweep("mine", command=["sh", "a.sh", "{x}", seed], trainable=None)
+    assert ("--confirm" in tune("best", "mine").out) is bool(seed)

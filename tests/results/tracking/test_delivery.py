@@ -2,7 +2,9 @@
 
 import sqlite3
 import threading
+from contextlib import closing
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -27,6 +29,7 @@ from tests.results.tracking.tracked import (
     uri_of,
     write,
 )
+from tests.waiting import wait_for
 
 pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
@@ -69,6 +72,19 @@ def test_delivery_retries_a_locked_database(
     db.close()
     assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
     assert points(tmp_path, runs(uri_of(tmp_path), "s/locked")["t0001"]) == [(1, 0.1), (2, 0.2)]
+
+
+def test_error_of_a_database_that_is_open_is_one_line(
+    tmp_path: Path, sweep: SweepPaths, capfd: pytest.CaptureFixture[str]
+) -> None:
+    tracker = open_tracker(sweep, f"{uri_of(tmp_path)}?timeout=0.1", "s/busy")
+    assert tracker.deliver_pending()
+    write(sweep, trial(0), 1)
+    tracker.changed("t0000", reported=False)
+    with closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as db:
+        db.execute("begin exclusive")
+        assert not tracker.deliver_pending()
+    assert "Traceback" not in capfd.readouterr().err  # of MLflow's own log
 
 
 def test_unusable_store_gives_one_warning_and_no_secret(
@@ -160,6 +176,29 @@ def test_changes_are_sent_together_and_failures_are_retried(sweep: SweepPaths) -
     gate.open.set()
     assert tracker.close(Ending("FINISHED", {}), WAIT_S) is None
     assert gate.received == [("t0000", "completed", [1, 2, 3]), ("sweep", "FINISHED", [])]
+
+
+def test_trial_that_ends_while_another_is_delivered_comes_before_the_end(sweep: SweepPaths) -> None:
+    ending, answers = Ending("FINISHED", {}), SimpleQueue[str | None]()
+    closer = threading.Thread(target=lambda: answers.put(tracker.close(ending, WAIT_S)))
+
+    class SlowGate(Gate):
+        def update(self, record: TrialRecord, reports: list[Report], extras: Extras) -> None:
+            if record.id == "t0000":
+                write(sweep, trial(1, TrialState.COMPLETED), 1)
+                tracker.changed("t0001", reported=True)
+                closer.start()
+                wait_for(lambda: tracker.last_ending == ending)
+            super().update(record, reports, extras)
+
+    gate = SlowGate()
+    gate.failures = 0
+    gate.open.set()
+    tracker = Delivery(sweep, lambda: gate, "gate")
+    write(sweep, trial(0, TrialState.COMPLETED), 1)
+    tracker.changed("t0000", reported=True)
+    assert answers.get(timeout=WAIT_S) is None
+    assert [name for name, *_ in gate.received] == ["t0000", "t0001", "sweep"]
 
 
 def test_delivered_trials_are_skipped_while_the_sink_has_the_sweeps_run(

@@ -10,11 +10,16 @@ import pytest
 
 from results.models.stages import read_stages, write_stages
 from results.records.pipeline import PipelinePaths
+from results.storage.fencing import OwnershipLostError
+from results.sweep_folder.lock import acquire_lock
 from search_spaces.errors import UserError
-from tuning.pipelines.base import StageStopped
+from search_spaces.pipeline.loading import load_pipeline
+from tests.tuning.pipelines import small
+from tuning.pipelines.base import StageContext, StageOutput, StageStopped
 from tuning.pipelines.folder import find_pipeline
 from tuning.pipelines.run import resume_pipeline, run_pipeline
 from tuning.pipelines.selection import StageSelection
+from tuning.pipelines.table import StageTable
 
 FILE = """
 name: words
@@ -140,3 +145,29 @@ def test_damaged_records_are_not_guessed(file: Path) -> None:
     paths.records.write_bytes(paths.records.read_bytes().replace(b"true", b"null", 1))
     with pytest.raises(UserError, match=r"stages\.json: not readable \(does not match"):
         run(file)
+
+
+def test_an_average_that_was_replaced_or_removed_is_made_again(tmp_path: Path) -> None:
+    paths, file = PipelinePaths(tmp_path / "sweeps" / "small"), small.write(tmp_path / "f")
+    soup = paths.sweep("pretrain").soup("averaged")
+    soup.mkdir(parents=True)
+    for method in ("uniform", "greedy", "uniform"):
+        pipeline = load_pipeline(file, [f"averaged.method={method}"])
+        table = StageTable(StageContext(pipeline, paths))
+        assert not table.is_done("averaged")
+        table.begin("averaged")
+        table.end("averaged", 1.0, StageOutput({}))
+        assert table.is_done("averaged")
+    soup.rmdir()
+    assert not table.is_done("averaged")
+
+
+def test_a_pipeline_that_lost_its_folder_writes_no_records(file: Path) -> None:
+    paths = run(file)
+    with acquire_lock(paths.lock) as fence:
+        table = StageTable(StageContext(load_pipeline(file), paths, fence=fence))
+        before = paths.records.read_bytes()
+        paths.lock.unlink()  # the folder was replaced, or another machine took it over
+        with pytest.raises(OwnershipLostError):
+            table.begin("a")
+    assert paths.records.read_bytes() == before

@@ -3,8 +3,10 @@
 import pytest
 
 from results.records.trial import TrialState
-from tests.tuning.simulate import finish, make_spec, open_run, run_sweep, train
+from results.sweep_folder.folder import read_state
+from tests.tuning.simulate import finish, make_spec, new_sweep, open_run, run_sweep, train
 from tuning.controller.commands import CommandHandler, pending_commands, send
+from tuning.controller.session import asked_session
 from tuning.search.schedulers import Decision
 from tuning.search.study.study import SweepStudy
 
@@ -14,8 +16,9 @@ POINT = {"x": 0.25, "opt": {"k": 2}}
 
 def reopen(run):
     """The next session, after the driver was killed."""
+    earlier = pending_commands(run.paths)
     again = open_run(run.paths.root, run.spec)
-    CommandHandler(again).begin()
+    CommandHandler(again).begin(earlier)
     return again
 
 
@@ -91,11 +94,13 @@ def test_add_is_carried_out_once_if_the_driver_is_killed(run, killed):
 
 def test_add_refuses_a_configuration_that_no_longer_fits(run):
     send(run.paths, "add", params={"x": 5.0})
+    send(run.paths, "add", params={"y": 5.0})
     again = reopen(run)
     assert again.records == {}
     assert pending_commands(run.paths) == []
     assert again.problem == (
-        "an added configuration no longer fits: x: must be of uniform [-1.0, 1.0], got 5.0"
+        "an added configuration no longer fits: x: must be of uniform [-1.0, 1.0], got 5.0\n"
+        "an added configuration no longer fits: y: not in the space (valid: opt.k, x)"
     )
 
 
@@ -183,6 +188,27 @@ def test_pause_ends_this_session_only(run):
     again = reopen(run)
     assert not again.interrupted
     assert again.next_trial().trial_id == job.trial_id
+
+
+def test_pause_before_the_first_trial_of_a_session_ends_it(run):
+    send(run.paths, "pause")  # the driver owns the sweep, and still reads its records
+    CommandHandler(run).begin()
+    assert run.interrupted
+    assert pending_commands(run.paths) == []
+
+
+def test_stopped_sweep_whose_session_is_interrupted_has_ended(tmp_path):
+    spec = make_spec()
+    paths = new_sweep(spec, tmp_path)
+    with asked_session(paths, spec) as run:
+        train(run, run.next_trial(), upto=2)
+        commands = CommandHandler(run)
+        for command in ("stop", "pause"):
+            send(paths, command)
+            commands.carry_out()
+        run.lifecycle.release()
+        commands.end()
+    assert read_state(paths).ended == "tune stop"
 
 
 def test_inbox_ignores_files_that_are_no_commands(run):

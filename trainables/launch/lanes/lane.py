@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from trainables.job import TrialJob
@@ -82,10 +83,21 @@ class Lane:
         """Wait until it has ended, for at most this many seconds."""
         self._thread.join(wait_s)
 
-    def _run(self) -> None:
+    def kill(self, reason: str = _WORKERS_LEFT) -> None:
+        """End its workers, also within a step. The thread then ends: it must not outlive Ray, whose
+        calls end the whole process, or start another cluster, after the end of its own.
+        """
         import ray
         from ray.util.placement_group import remove_placement_group
 
+        with suppress(ray.exceptions.RayError):  # the cluster has ended too
+            removal: Any = self._broker.remove_lane.remote(self.id, reason)
+            leak, placement_group = ray.get(removal)
+            self.leak = self.leak or leak
+            if placement_group is not None:
+                remove_placement_group(placement_group)
+
+    def _run(self) -> None:
         try:
             if self._wait_to_start():
                 from trainables.launch.lanes.trainer import LaneTrainer
@@ -94,13 +106,7 @@ class Lane:
                 fit(lane_loop, {"task": self._task}, self._spec, run, LaneTrainer)
         except Exception as e:  # noqa: BLE001 - the broker fails its trials
             self.failure = describe_failure(e)
-        try:
-            removal: Any = self._broker.remove_lane.remote(self.id, self.failure or _WORKERS_LEFT)
-            self.leak, placement_group = ray.get(removal)
-        except ray.exceptions.RayError:  # the cluster has ended too
-            return
-        if placement_group is not None:
-            remove_placement_group(placement_group)
+        self.kill(self.failure or _WORKERS_LEFT)
 
     def _wait_to_start(self) -> bool:
         import ray

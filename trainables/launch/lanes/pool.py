@@ -146,11 +146,17 @@ class LanePool(WorkerPool):
         return get_or(False, self._broker.forget_attempts.remote(_SETTLE_S))
 
     def close(self) -> None:
-        """Retire all lanes, and wait until they have ended."""
+        """Retire all lanes, and wait until they have ended; kill those that take too long."""
         for key in list(self._busy):
             self.release(key)
         self.retire_idle(keep=0)
-        until = time.monotonic() + _CLOSE_S
+        self._join(_CLOSE_S)
+        for lane in [lane for lane in self._retired if lane.is_alive]:
+            lane.kill()
+        self._join(_SETTLE_S)
+
+    def _join(self, wait_s: float) -> None:
+        until = time.monotonic() + wait_s
         for lane in self._retired:
             lane.join(max(0.0, until - time.monotonic()))
 

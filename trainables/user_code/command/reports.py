@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from trainables.user_code.metrics import StepCounter, flat
 
 STEP, CHECKPOINT = "step", "checkpoint"
 _MAX_DIGITS = 4000
+_MAX_AHEAD = 10_000
 
 
 @dataclass(frozen=True)
@@ -173,6 +175,7 @@ class OutputPatterns:
     def __init__(self, patterns: Mapping[str, str]) -> None:
         self._patterns = dict(patterns)
         self._found: dict[str, float] = {}
+        self._ahead = Counter[tuple[str, str, bool]]()
 
     @property
     def missing(self) -> list[str]:
@@ -180,7 +183,7 @@ class OutputPatterns:
         return [name for name in self._patterns if name not in self._found]
 
     def feed(self, line: str, *, strict: bool = True) -> Iterator[ProgramReport]:
-        """Yield a report if this line completes one.
+        """Yield a report if this line completes one; not if the other stream has said it already.
 
         Args:
             strict: whether what a pattern finds must be a number. The error output also quotes
@@ -190,7 +193,8 @@ class OutputPatterns:
             UserError: what a pattern found is not a number, or only a part of one.
         """
         for name, pattern in self._patterns.items():
-            if (text := first_group(pattern, line)) is None:
+            text = first_group(pattern, line)
+            if text is None or self._is_repeated(name, line, strict):
                 continue
             where = f"in {show(line)}" + ("" if strict else " of the error output")
             said = f"report_from.stdout.{name}: found {show(text)} {where}"
@@ -206,3 +210,13 @@ class OutputPatterns:
         if self._patterns and not self.missing:
             found, self._found = self._found, {}
             yield ProgramReport(dict(found))
+
+    def _is_repeated(self, name: str, line: str, strict: bool) -> bool:
+        """Whether the other stream had this line: some loggers write to both."""
+        if self._ahead[name, line, not strict] > 0:
+            self._ahead[name, line, not strict] -= 1
+            return True
+        self._ahead[name, line, strict] += 1
+        if len(self._ahead) > _MAX_AHEAD:
+            del self._ahead[next(iter(self._ahead))]
+        return False

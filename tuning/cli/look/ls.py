@@ -150,7 +150,7 @@ def _sweep_facts(paths: SweepPaths, problems: list[str]) -> dict[str, Any]:
         "kind": "sweep",
         "state": state,
         "tried": sum(not e.record.state.active for e in board),
-        "trials": spec.budget.trials,
+        "trials": spec.budget.trials and max(spec.budget.trials, len(board)),
         "winner": best.record.id if best else None,
         "best": {**dict(values), metric: best.value if best else None},
         "objectives": {o.metric: o.mode for o in spec.objectives},

@@ -37,7 +37,9 @@ def show_pipeline(paths: PipelinePaths, console: Console) -> None:
         print_lines(console, f"driven by {facts['driver']}")
     elif facts["done"] < len(facts["stages"]):
         print_lines(console, f"continue with: tune resume {pipeline_argument(paths)}")
-    print_lines(console, f"a stage's trials: tune show {sweep_argument(paths.sweep('STAGE'))}")
+    sweeps = [one for stage in facts["stages"] if (one := paths.sweep(stage["name"])).is_sweep]
+    if sweeps:
+        print_lines(console, f"a stage's trials: tune show {sweep_argument(sweeps[-1])}")
 
 
 def _put_out(stage: dict[str, Any]) -> str:

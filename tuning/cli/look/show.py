@@ -188,7 +188,7 @@ def _state_lines(
     status = f"driven by {owner}" if owner else state
     if state == "done" and (why := read_state(paths).ended):
         status += f", ended by {why}"
-    of = f" of {spec.budget.trials}" if spec.budget.trials else ""
+    of = f" of {max(len(board), spec.budget.trials)}" if spec.budget.trials else ""
     if spec.prices is not None:
         yield f"spent {cost_shares((e.record for e in board), spec.prices)}"
     also = f", {paused} paused" if paused else ""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from search_spaces.errors import quantity
+from search_spaces.errors import UserError, quantity
 from tuning.cli.formatting import duration, limits, make_console, print_lines, size
 from tuning.cli.json_output import print_json
 from tuning.cli.options import Address, File, Insecure, Json, Set, StorageDir
@@ -90,7 +90,7 @@ def _plan_sweep(
     folders = resolve_storage(storage or spec.storage)
     check_storage(folders.root)
     notes = [*file_notes(loaded, files=address is None), *rule_lines(spec)]
-    notes += _transfer_lines(spec, storage)
+    notes += [*_transfer_lines(spec, storage), *_server_lines(spec, folders)]
     objectives = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
     title = Text.assemble((spec.name, "bold"), f": {spec.trainable}, {objectives}")
     console = make_console()
@@ -224,6 +224,20 @@ def _transfer_lines(spec: SweepSpec, storage: str | None) -> list[str]:
 
     sources = source_sweeps(spec, storage or spec.storage)
     return [*(describe_source(source, spec) for source in sources), *check_mirror(spec)]
+
+
+def _server_lines(spec: SweepSpec, folders: Storage) -> list[str]:
+    """Why MLflow's server would take no runs; a database is made when the sweep begins."""
+    from results.tracking.mlflow.client import check_reachable
+    from tuning.controller.tracking.observer import tracking_uri
+
+    uri = tracking_uri(spec, folders.sweep(spec.name)) if spec.tracking.name != "none" else ""
+    try:
+        if uri.startswith(("http://", "https://")):
+            check_reachable(uri)
+    except UserError as e:
+        return [f"tracking   {e}"]
+    return []
 
 
 def cost_lines(spec: SweepSpec, sampled: list[dict[str, Any]], storage: Path) -> list[str]:

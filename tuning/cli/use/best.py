@@ -170,7 +170,6 @@ def _print_confirmation(made: Confirmation, say: PrintLine, at: str) -> None:
 def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
     from results.analysis.selection import describe_winner
     from results.sweep_folder.folder import sweep_argument
-    from search_spaces.spec.command import EXTERNAL
 
     found = describe_winner(paths, spec, choice)
     at = spec.select.at if not choice.confirmed else "last"
@@ -183,7 +182,7 @@ def _print(paths: SweepPaths, spec: SweepSpec, choice: Selection) -> None:
         tell(f"front      {entry['trial']}  {_in_words(entry['values'])}")
     checkpoint = found["checkpoint"]
     tell(f"checkpoint {local_path(Path(checkpoint)) if checkpoint else '-'}")
-    if not choice.confirmed and spec.trainable != EXTERNAL:
+    if not choice.confirmed and spec.can_be_confirmed:
         tell(f"confirm    tune best {sweep_argument(paths)} --confirm 3")
         tell("           (the search measured it only once)")
 

@@ -29,6 +29,7 @@ class RecordedLane:
         self.id, self.workers, self.after = f"lane-{id(self)}", spec.workers, after
         self.gpus_per_worker = spec.gpus_per_worker
         self.is_alive, self.is_cancelled, self.num_trials = True, False, 0
+        self.is_killed = False
         self.leak: Leak | None = None
         self.made.append(self)
 
@@ -37,6 +38,11 @@ class RecordedLane:
 
     def retire(self) -> None:
         self.is_alive = False
+
+    def join(self, wait_s: float) -> None: ...
+
+    def kill(self) -> None:
+        self.is_alive, self.is_killed = False, True
 
 
 @pytest.fixture
@@ -67,6 +73,15 @@ def test_lane_released_last_is_used_first(pool: LanePool, lanes: list[RecordedLa
     pool.release(JOB.key)
     pool.start(JOB)
     assert [lane.num_trials for lane in lanes] == [2, 0]
+
+
+def test_lane_whose_trial_does_not_end_is_killed(
+    pool: LanePool, lanes: list[RecordedLane], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool.start(JOB)
+    monkeypatch.setattr(lanes[0], "retire", lambda: None)  # it is within a long step
+    pool.close()
+    assert [lane.is_killed for lane in lanes] == [True, False]
 
 
 def test_lanes_with_another_part_of_a_gpu_end(pool: LanePool, lanes: list[RecordedLane]) -> None:
