@@ -134,6 +134,7 @@ def test_task_and_classes_follow_from_the_target(
         ({"age": [float("inf")] * 300}, {}, "row 1 is infinite"),
         ({"age": [*map(str, range(299)), "?"]}, {}, r"not \?; .* data.missing"),
         ({"age": [[1]] * 300}, {}, "neither number nor text"),
+        ({}, {"weight": "town"}, "'town' is text, and no number"),
         ({"weight": [-1.0] * 300}, {"weight": "weight"}, "row 1 has none of at least 0"),
         ({}, {"features": ["agee"]}, "did you mean 'age'"),
         ({}, {"features": ["price"]}, "'price' is in features"),
