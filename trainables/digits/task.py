@@ -162,9 +162,8 @@ class DigitsTask(Task):
 
         images, _ = images_of(Split.SELECTION)
         examples = (images[:4], images[:1], images[4:37])
-        return Exportable(
-            self.load_model(weights).eval(), "pixels", "logits", examples, classes=True
-        )
+        model = self.load_model(weights).eval()
+        return Exportable(model, "pixels", "logits", examples, classes=True, largest=1.0)
 
     def export_hf(self, weights: Path, target: Path) -> None:
         """Write the network and its code, which `transformers` runs."""

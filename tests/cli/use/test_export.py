@@ -214,6 +214,12 @@ def test_predict_refuses_rows_of_another_shape(tune: Tune) -> None:
     )
     tune.write("rows.json", "[[1, 2")
     assert "cannot be read" in tune.refused("predict", "digits", "--input", "rows.json")
+    for rows, words in (
+        (np.full((2, 64), 16.0), "up to 1"),
+        (np.arange(64.0)[None], "csv:1: numbers"),
+    ):
+        np.savetxt("rows.csv", rows, delimiter=",")
+        assert words in tune.refused("predict", "digits", "--input", "rows.csv")
     assert "reads .npy, .csv or .json" in tune.refused("predict", "digits", "--input", "a.txt")
 
 

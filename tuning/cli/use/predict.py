@@ -93,10 +93,15 @@ def _rows(file: Path, like: torch.Tensor, largest: float) -> torch.Tensor:
         )
     if not like.is_floating_point() and not (np.isfinite(found) & (found % 1 == 0)).all():
         raise UserError(f"--input {file}: must be whole numbers, and some are not")
-    is_raw = found.dtype.kind in "iu" or bool(np.abs(found).max(initial=0) > largest)
-    if like.ndim == 4 and like.is_floating_point() and is_raw:
+    has_columns = file.suffix == ".csv" and like.is_floating_point() and like.shape[1] > 1
+    if has_columns and np.array_equal(found[:1], [range(like.shape[1])]):
+        raise UserError(f"--input {file}:1: numbers the columns, and a row is expected; remove it")
+    is_raw = bool(np.abs(found).max(initial=0) > largest)
+    if like.ndim == 4 and like.is_floating_point() and (is_raw or found.dtype.kind in "iu"):
         raise UserError(
             f"--input {file}: the model takes normalized pixels, not numbers of 0 to 255;"
             " see image_mean and image_std in preprocessor_config.json of its export to hf"
         )
+    if is_raw:
+        raise UserError(f"--input {file}: the model takes numbers up to {largest:g}; divide them")
     return torch.from_numpy(found).to(like.dtype)
