@@ -43,7 +43,8 @@ def trainable_text(name: str, folder: Path) -> tuple[str, str]:
             "`tune init` lists the examples of this program's own trainables"
         )
     file = loader.read(name if ":" in name else f"{name}:")
-    draft = Draft(file.path, option="--trainable")
+    target = "".join(name.rpartition(":")[1:] if ":" in name else "")
+    draft = Draft(file.path, option="--trainable", target=target)
     if ":" not in name:
         script = name if Path(name).is_absolute() else os.path.relpath(file.path, folder)
         _Command(draft, file).translate(script)

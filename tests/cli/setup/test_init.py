@@ -173,6 +173,7 @@ def test_file_for_training_code_can_be_planned(tune: Tune, code: str) -> None:
     tune("init", "--trainable", code)
     file = Path(code.partition(".py")[0] + ".yaml")
     assert set(load_sweep(file).spec.space) == CODE[code]
+    assert f"# Written by `tune init --trainable {code}`." in file.read_text()
     tune("plan", file)
     assert not (tune.cwd / "ran").exists()
     assert not (tune.cwd / "trained").exists()
