@@ -124,7 +124,7 @@ def _mode(metric: str) -> str | None:
 
 
 def _plain(name: str) -> str:
-    return name.lower().replace("-", "_")
+    return name.lower().replace("-", "_").replace(".", "_")
 
 
 def _rounded(value: float) -> float:

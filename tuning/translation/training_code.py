@@ -156,6 +156,10 @@ class _Parameters:
         self, name: str, place: str, default: Any, *, is_required: bool, choices: Any = None
     ) -> None:
         """Add a parameter with a default, which is `UNREAD` if it has none or none that is read."""
+        if isinstance(default, dict) and is_required:  # a group
+            for key, value in default.items():
+                self.add(f"{name}.{key}", place, value, is_required=True)
+            return
         self._draft.remarks[name] = f"{place}: " + (
             "no default" if default is UNREAD else f"default {show(default)}"
         )

@@ -231,16 +231,17 @@ def test_ranges_of_options_make_sense(tune: Tune) -> None:
 
 
 def test_values_that_the_file_gives_count_before_the_defaults_of_get(tune: Tune) -> None:
-    read = "config['betas'], config.get('hidden', 64), config.get('decay', 0.0)"
-    given = '{"lr": 2e-3, "betas": (0.9, 0.95), "hidden": 32, "decay": 0.01}'
+    read = "config['o']['wd'], config['betas'], config.get('hidden', 64), config.get('decay', 0.0)"
+    given = '{"lr": 2e-3, "betas": (0.9, 0.95), "hidden": 32, "decay": 0.01, '
+    given += '"o": {"wd": 0.1, "epochs": 2}}'
     text = LOOP.replace('config["lr"], size)', f'config["lr"], ({read}))').replace(
         '{"lr": 2e-3}', given
     )
     tune.write("loop.py", text)
     tune("init", "--trainable", "loop.py:train_loop")
     spec = load_sweep(Path("loop.yaml")).spec
-    assert spec.points == [{"hidden": 32, "lr": 2e-3, "decay": 0.01}]
-    assert spec.fixed == {"epochs": 9, "betas": [0.9, 0.95]}
+    assert spec.points == [{"hidden": 32, "lr": 2e-3, "decay": 0.01, "o.wd": 0.1}]
+    assert spec.fixed == {"epochs": 9, "betas": [0.9, 0.95], "o": {"epochs": 2}}
 
 
 def test_search_of_the_file_itself_is_taken_over(tune: Tune) -> None:
