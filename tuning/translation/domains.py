@@ -20,11 +20,15 @@ _KNOWN: dict[str, dict[str, list[Any]]] = {
     r"hidden(_?(size|units|dim))?|width|(num|n)_?units": {"choice": [32, 64, 128, 256]},
 }
 """Pattern of a name, perhaps with more words before it, to the domain if it has no default."""
-_SHARE = re.compile(r"(.*_)?(dropout|momentum|beta_?\d*|betas|gamma|ratio|fraction|prob\w*|p)")
+_SHARE = re.compile(
+    r"(.*_)?(dropout|drop\w*_rate|momentum|beta_?\d*|betas|gamma|ratio|fraction|prob\w*|p|smoothing|"
+    r"(sub|col)sample\w*)"
+)
 _NOT_SEARCHED = re.compile(
     r"(.*_)?(seed|(max_?)?(epochs?|steps?|iters?|iterations?|trials)|n_iter|num_(epochs|steps)|"
-    r"(num_)?(workers|gpus|threads)|port|rank|(world|image|input|vocab|eval|test)_?size|patience|"
-    r"every|interval|freq\w*|verbose|log_?\w*|num_classes|save_?\w*|print_?\w*)"
+    r"(num_)?(workers|gpus|threads)|port|rank|(world|ima?ge?|vocab|eval|test)_?size|patience|"
+    r"every|interval|freq\w*|verbose|log_?\w*|(num|n)_(classes|labels)|save_?\w*|print_?\w*|"
+    r"(input|in|output|out)_?(dim|size|features|channels)|(eval|val|valid|validation|test)_\w+)"
 )
 _PROGRESS = re.compile(
     r"(.*_)?(epochs?|steps?|iters?|iterations?|training_iteration|lr|time\w*|done)"
@@ -86,7 +90,8 @@ def domain_around(name: str, default: object) -> dict[str, Any] | None:
         return {"choice": [True, False]}
     if not isinstance(default, int | float) or default < 0 or _NOT_SEARCHED.fullmatch(_plain(name)):
         return None
-    if _SHARE.fullmatch(_plain(name)) and default <= 1 and isinstance(default, float):
+    is_share = default <= 1 if _SHARE.fullmatch(_plain(name)) else 0.9 <= default < 1  # a decay
+    if is_share and isinstance(default, float):
         return {"uniform": [0.0, next(top for top in (0.5, 0.99, 1.0) if default <= top)]}
     if default == 0:
         return None
@@ -119,7 +124,7 @@ def _mode(metric: str) -> str | None:
 
 
 def _plain(name: str) -> str:
-    return name.lower().replace("-", "_")
+    return name.lower().replace("-", "_").replace(".", "_")
 
 
 def _rounded(value: float) -> float:

@@ -37,6 +37,7 @@ class Draft:
         space: parameters with their domains, nested.
         fixed: parameters with plain values, nested.
         notes: what could not be translated, and what to look at, a line each.
+        target: what was named in the source, as `:function`; empty: all of it.
         option: of `tune init`, to which the source was given.
         remarks: parameters with comments on their lines.
     """
@@ -46,6 +47,7 @@ class Draft:
     space: dict[str, Any] = field(default_factory=dict)
     fixed: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    target: str = ""
     option: str = "--like"
     remarks: dict[str, str] = field(default_factory=dict)
 
@@ -123,7 +125,7 @@ class Draft:
             said = f" ({self.notes[0]})" if self.notes else ""
             raise UserError(f"{self.source}: no parameter with a domain was found{said}")
         data = self._checked()
-        made = f"tune init {self.option} {self.source.name}"
+        made = f"tune init {self.option} {self.source.name}{self.target}"
         head = [f"# Written by `{made}`. Check it: tune plan FILE"]
         if self.notes:
             head += ["# Please look at:", *(f"#   {_printable(note)}" for note in self.notes)]

@@ -61,9 +61,7 @@ def translate(script: Script) -> None:
     Raises:
         UserError: the script calls neither `tune.Tuner` nor `tune.run`.
     """
-    names = ((call, script.name(call.func).rpartition(".")) for call in script.calls())
-    found = [c for c, (p, _, n) in names if p.startswith("ray.tune") and n in ("Tuner", "run")]
-    if not found:
+    if not (found := _searches(script)):
         raise UserError(
             f"{script.draft.source}: calls neither tune.Tuner nor tune.run; an objective for "
             f"Optuna is named too: {script.draft.source.name}:objective"
@@ -71,6 +69,20 @@ def translate(script: Script) -> None:
     for other in found[1:]:
         script.note(other, f"a second search, {ast.unparse(other)},")
     _Search(script, found[0]).translate()
+
+
+def searches(script: Script, target: str) -> bool:
+    """Whether the first search of a script is one over this function or class of the file."""
+    calls = _searches(script)[:1]
+    given = [a for call in calls for a in call.args[:1]]
+    given += [k.value for call in calls for k in call.keywords if k.arg == "trainable"]
+    names = (node.id for a in given for node in ast.walk(a) if isinstance(node, ast.Name))
+    return target in names
+
+
+def _searches(script: Script) -> list[ast.Call]:
+    names = ((call, script.name(call.func).rpartition(".")) for call in script.calls())
+    return [c for c, (p, _, n) in names if p.startswith("ray.tune") and n in ("Tuner", "run")]
 
 
 class _Search:

@@ -17,7 +17,7 @@ from trainables.user_code.optuna.source import read_objective
 from trainables.user_code.parameters import KeyRead, keys_read
 from trainables.user_code.python_source.project import Definition, Project
 from trainables.user_code.python_source.python_file import UNREAD, PythonFile
-from tuning.translation import optuna_source
+from tuning.translation import optuna_source, ray_script
 from tuning.translation.domains import choose_objective, domain_around, is_progress, known_domain
 from tuning.translation.draft import Draft
 from tuning.translation.reports import printed_metrics, reported_metrics, returned_metrics
@@ -43,7 +43,8 @@ def trainable_text(name: str, folder: Path) -> tuple[str, str]:
             "`tune init` lists the examples of this program's own trainables"
         )
     file = loader.read(name if ":" in name else f"{name}:")
-    draft = Draft(file.path, option="--trainable")
+    target = "".join(name.rpartition(":")[1:] if ":" in name else "")
+    draft = Draft(file.path, option="--trainable", target=target)
     if ":" not in name:
         script = name if Path(name).is_absolute() else os.path.relpath(file.path, folder)
         _Command(draft, file).translate(script)
@@ -60,6 +61,11 @@ def _translate_function(draft: Draft, file: PythonFile, name: str) -> None:
     objective = read_objective(name)
     if objective is not None:
         optuna_source.translate(Script(draft, file.tree), target, objective)
+        return
+    if ray_script.searches(script := Script(draft, file.tree), target):
+        ray_script.translate(script)
+        script.note_unread()
+        draft.set("trainable", name)
         return
     project, found = Project(loader.root_of(name)), list[tuple[PythonFile, KeyRead]]()
     for function, config in _entries(project, file, target):
@@ -129,10 +135,12 @@ class _Parameters:
                 text = ast.unparse(file.parents[read.node])
                 self._draft.notes.append(f"{place}: what {text} reads is not known")
                 continue
-            value = file.literal(read.default) if read.default else given.get(read.key, UNREAD)
+            value = given.get(read.key, UNREAD)
+            if value is UNREAD and read.default:
+                value = file.literal(read.default)
             known = defaults.get(read.key)
             if known is None or (known[1] is UNREAD and value is not UNREAD):
-                defaults[read.key] = place, value, read.is_required
+                defaults[read.key] = place, value, read.is_required or read.key in given
         for name, (place, value, is_required) in defaults.items():
             if name != "seed":  # each trial gets its own
                 self.add(name, place, value, is_required=is_required)
@@ -148,6 +156,10 @@ class _Parameters:
         self, name: str, place: str, default: Any, *, is_required: bool, choices: Any = None
     ) -> None:
         """Add a parameter with a default, which is `UNREAD` if it has none or none that is read."""
+        if isinstance(default, dict) and is_required:  # a group
+            for key, value in default.items():
+                self.add(f"{name}.{key}", place, value, is_required=True)
+            return
         self._draft.remarks[name] = f"{place}: " + (
             "no default" if default is UNREAD else f"default {show(default)}"
         )
@@ -164,7 +176,7 @@ class _Parameters:
         elif (domain := domain or domain_around(name, default)) is not None:
             self._draft.add(None, name, domain)
             self._point[name] = default
-        elif isinstance(default, bool | int | float | str):
+        elif isinstance(default, bool | int | float | str) or is_required:
             self._draft.remarks[name] += "; not searched"
             self._draft.fix(None, name, default)
         else:
@@ -226,7 +238,7 @@ class _Command:
         if "choices" in given and choices is UNREAD:
             said = ast.unparse(given["choices"])
             self._draft.notes.append(f"{place}: the choices of {option}, {said}, are not read")
-        is_required = "required" in given
+        is_required = self._file.literal(given.get("required")) is True
         self._parameters.add(name, place, default, is_required=is_required, choices=choices)
         if name in self._draft.space or name in self._draft.fixed:
             self._uses_args |= option.startswith("--")

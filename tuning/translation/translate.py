@@ -33,7 +33,7 @@ def sweep_text(like: str) -> str:
     path = Path(file if is_objective else like)
     if not path.is_file():
         raise UserError(f"--like {like}: no such file; it takes {_KINDS}")
-    draft = Draft(path)
+    draft = Draft(path, target=f":{function}" if is_objective and function else "")
     try:
         if path.suffix == ".py":
             try:

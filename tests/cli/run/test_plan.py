@@ -300,6 +300,8 @@ def test_relative_paths_in_the_space_are_refused(tune: Tune) -> None:
     output = tune.refused("plan", file, "--set", f"space.data={given}")
     assert f"write {tune.cwd}/a.jsonl" in output
     assert output.count("trials run in others") == 1
+    none = tune.refused("plan", file, "--set", "fixed.data={source: files, paths: []}")
+    assert "fixed.data" in none
 
 
 LAYOUT = """

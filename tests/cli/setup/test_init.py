@@ -173,6 +173,7 @@ def test_file_for_training_code_can_be_planned(tune: Tune, code: str) -> None:
     tune("init", "--trainable", code)
     file = Path(code.partition(".py")[0] + ".yaml")
     assert set(load_sweep(file).spec.space) == CODE[code]
+    assert f"# Written by `tune init --trainable {code}`." in file.read_text()
     tune("plan", file)
     assert not (tune.cwd / "ran").exists()
     assert not (tune.cwd / "trained").exists()
@@ -201,6 +202,60 @@ def test_default_of_a_loop_is_that_which_its_file_gives(tune: Tune) -> None:
     spec = load_sweep(Path("loop.yaml")).spec
     assert spec.points == [{"hidden": 64, "lr": 2e-3}]
     assert spec.objectives[0].metric == "val/loss"
+
+
+RANGES = {
+    "--gae-lambda 0.95": {"uniform": [0.0, 0.99]},
+    "--ema-decay 0.999": {"uniform": [0.0, 1.0]},
+    "--subsample 0.8": {"uniform": [0.0, 0.99]},
+    "--label-smoothing 0.1": {"uniform": [0.0, 0.5]},
+    "--drop-path-rate 0.1": {"uniform": [0.0, 0.5]},
+    "--weight-decay 0.01": {"loguniform": [0.001, 0.1]},
+} | dict.fromkeys(
+    ("--test-batch-size 1000", "--val-fraction 0.1", "--input-dim 784", "--n-classes 10")
+)
+
+
+def test_ranges_of_options_make_sense(tune: Tune) -> None:
+    lines = [
+        f"p.add_argument('{o}', type=type({v}), default={v})" for o, v in map(str.split, RANGES)
+    ]
+    lines += ["p.add_argument('--tag', required=False)", "print(f'loss: {p.parse_args().tag}')"]
+    tune.write("s.py", "\n".join(["import argparse", "p = argparse.ArgumentParser()", *lines]))
+    tune("init", "--trainable", "s.py")
+    spec = load_sweep(Path("s.yaml")).spec
+    found = {name: domain.dump() for name, domain in spec.domains().items()}
+    assert found == {o.split()[0][2:]: d for o, d in RANGES.items() if d}
+    assert len(spec.fixed) == 4
+    assert "s.py:13: tag is left out: no default is read" in (tune.cwd / "s.yaml").read_text()
+
+
+def test_values_that_the_file_gives_count_before_the_defaults_of_get(tune: Tune) -> None:
+    read = "config['o']['wd'], config['betas'], config.get('hidden', 64), config.get('decay', 0.0)"
+    given = '{"lr": 2e-3, "betas": (0.9, 0.95), "hidden": 32, "decay": 0.01, '
+    given += '"o": {"wd": 0.1, "epochs": 2}}'
+    text = LOOP.replace('config["lr"], size)', f'config["lr"], ({read}))').replace(
+        '{"lr": 2e-3}', given
+    )
+    tune.write("loop.py", text)
+    tune("init", "--trainable", "loop.py:train_loop")
+    spec = load_sweep(Path("loop.yaml")).spec
+    assert spec.points == [{"hidden": 32, "lr": 2e-3, "decay": 0.01, "o.wd": 0.1}]
+    assert spec.fixed == {"epochs": 9, "betas": [0.9, 0.95], "o": {"epochs": 2}}
+
+
+def test_search_of_the_file_itself_is_taken_over(tune: Tune) -> None:
+    text = "from ray import tune\ndef f(config):\n    tune.report({'score': config['a']})\n"
+    config = "tune.TuneConfig(metric='score', mode='min', num_samples=3)"
+    search = "tune.with_resources(f, {'cpu': 1}), param_space={'a': tune.uniform(0, 1)}"
+    tune.write(
+        "s.py",
+        f"{text}if __name__ == '__main__':\n    tune.Tuner({search}, tune_config={config}).fit()\n",
+    )
+    tune("init", "--trainable", "s.py:f")
+    spec = load_sweep(Path("s.yaml")).spec
+    assert (spec.objectives[0].mode, spec.budget.trials, spec.trainable) == ("min", 3, "s.py:f")
+    assert spec.domains()["a"].dump() == {"uniform": [0, 1]}
 
 
 def test_parameter_without_a_default_is_to_be_filled_in(tune: Tune) -> None:

@@ -216,6 +216,8 @@ def test_predict_refuses_rows_of_another_shape(tune: Tune) -> None:
     for text in ("[[1, 2", '{"rows": 1}'):
         tune.write("rows.json", text)
         assert "cannot be read" in tune.refused("predict", "digits", "--input", "rows.json")
+    np.savetxt("rows.csv", np.arange(64.0)[None], delimiter=",")
+    assert "csv:1: numbers" in tune.refused("predict", "digits", "--input", "rows.csv")
     assert "reads .npy, .csv or .json" in tune.refused("predict", "digits", "--input", "a.txt")
 
 

@@ -135,7 +135,8 @@ def numbers(name: str, column: pa.ChunkedArray) -> Array:
     kind = column.type
     tests = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
     if not any(test(kind) for test in tests):
-        raise UserError(f"column '{name}': {kind} is no number; see data.exclude")
+        lack = "text, and no number" if is_text(kind) else f"{kind}, neither number nor text"
+        raise UserError(f"column '{name}' is {lack}; see data.exclude")
     if types.is_boolean(kind):
         column = column.cast(pa.int8())
     found: Array = np.array(column.cast(pa.float64(), safe=False).to_numpy(), dtype=np.float64)

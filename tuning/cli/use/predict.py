@@ -16,6 +16,7 @@ from tuning.cli.options import Soup, StorageDir, Sweep, Trial, Trust
 from tuning.cli.use.model import ModelOptions
 
 if TYPE_CHECKING:
+    import numpy as np
     import torch
 
 
@@ -83,6 +84,38 @@ def _rows(file: Path, like: torch.Tensor, largest: float) -> torch.Tensor:
     import numpy as np
     import torch
 
+    found, has_fractions = _numbers(file), like.is_floating_point()
+    expected = tuple(like.shape[1:])
+    if found.ndim != like.ndim or (has_fractions and found.shape[1:] != expected):
+        actual = " x ".join(map(str, found.shape))
+        raise UserError(
+            f"--input {file}: must be rows of {' x '.join(map(str, expected))}, is {actual}"
+        )
+    has_columns = file.suffix == ".csv" and has_fractions and like.shape[1] > 1
+    if has_columns and np.array_equal(found[:1], [range(like.shape[1])]):
+        raise UserError(f"--input {file}:1: numbers the columns, and a row is expected; remove it")
+    exceeds = bool(np.abs(found.astype(float)).max(initial=0) > largest)
+    if like.ndim == 4 and has_fractions and (exceeds or found.dtype.kind in "iu"):
+        raise UserError(
+            f"--input {file}: the model takes normalized pixels, not numbers of 0 to 255;"
+            " see image_mean and image_std in preprocessor_config.json of its export to hf"
+        )
+    least = -largest if has_fractions else 0
+    if exceeds or found.min(initial=0) < least:
+        raise UserError(f"--input {file}: the model takes numbers of {least:g} to {largest:g} only")
+    if not has_fractions and (found % 1).any():
+        raise UserError(f"--input {file}: must be whole numbers, and some are not")
+    return torch.from_numpy(found).to(like.dtype)
+
+
+def _numbers(file: Path) -> np.ndarray[Any, Any]:
+    """The finite numbers of a file.
+
+    Raises:
+        UserError: it cannot be read, or has other values.
+    """
+    import numpy as np
+
     readers: dict[str, Callable[[], Any]] = {
         ".npy": lambda: np.load(file, allow_pickle=False),
         ".csv": lambda: np.loadtxt(file, delimiter=",", ndmin=2),
@@ -91,26 +124,9 @@ def _rows(file: Path, like: torch.Tensor, largest: float) -> torch.Tensor:
     if file.suffix not in readers:
         raise UserError(f"--input {file}: reads .npy, .csv or .json")
     try:
-        found = readers[file.suffix]()
+        found: np.ndarray[Any, Any] = readers[file.suffix]()
     except (OSError, TypeError, ValueError, EOFError) as e:
         raise UserError(f"--input {file}: cannot be read ({e})") from e
     if found.dtype.kind not in "biuf" or not np.isfinite(found).all():
         raise UserError(f"--input {file}: must be finite numbers, and some values are not")
-    expected = tuple(like.shape[1:])
-    if found.ndim != like.ndim or (like.is_floating_point() and found.shape[1:] != expected):
-        actual = " x ".join(map(str, found.shape))
-        raise UserError(
-            f"--input {file}: must be rows of {' x '.join(map(str, expected))}, is {actual}"
-        )
-    if not like.is_floating_point() and (found % 1).any():
-        raise UserError(f"--input {file}: must be whole numbers, and some are not")
-    exceeds = bool(np.abs(found.astype(float)).max(initial=0) > largest)
-    if like.ndim == 4 and like.is_floating_point() and (exceeds or found.dtype.kind in "iu"):
-        raise UserError(
-            f"--input {file}: the model takes normalized pixels, not numbers of 0 to 255;"
-            " see image_mean and image_std in preprocessor_config.json of its export to hf"
-        )
-    least = -largest if like.is_floating_point() else 0
-    if exceeds or found.min(initial=0) < least:
-        raise UserError(f"--input {file}: the model takes numbers of {least:g} to {largest:g} only")
-    return torch.from_numpy(found).to(like.dtype)
+    return found

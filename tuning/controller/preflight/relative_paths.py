@@ -79,7 +79,7 @@ def relative_problems(loaded: LoadedSweep, config: Mapping[str, Any]) -> Iterato
     now = dict(walk(trainable.Config.resolve_paths(dict(config), folder)))
     for place, before in walk(config):
         after = now.get(place)
-        after = after[0] if isinstance(after, list) else after
+        after = after[0] if isinstance(after, list) and after else after
         if isinstance(before, str) and after != before and not before.startswith(("/", "~")):
             words = "is relative to this folder, and trials run in others"
             yield tuple(map(str, place)), f"{before!r} {words}; write {after}"
