@@ -27,10 +27,9 @@ WRITES = {
     "owner.lock:written": 2,
 }
 """The write of each record, and how often it succeeds in a session before it fails."""
-LIMITED = SWEEP + "tracking: {name: none}\n"
-SMALL = LIMITED.replace("trials: 8", "trials: 20").replace(
-    f"every: {INTERVAL}", f"every: {INTERVAL}, wait_for_room: 5"
-)
+LIMITED = SWEEP.replace(f"every: {INTERVAL}", f"every: {INTERVAL}, wait_for_room: 5")
+LIMITED += "tracking: {name: none}\n"
+SMALL = LIMITED.replace("trials: 8", "trials: 20")
 SIZES = ("size=1600k", "size=8m")
 
 

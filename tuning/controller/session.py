@@ -79,12 +79,19 @@ def run_session(
                         request = placement.request_summary
                         run.observers.message(f"starting workers: {request} for each trial")
                         run_trials(run, placement, commands)
-        if tracking.undelivered:
-            again = f"tune sync {sweep_argument(paths)}"
-            run.note_problem(f"{tracking.undelivered}; the sweep folder has it: {again}")
-        if run.finished and not run.interrupted:
-            commands.end()  # that came during the delivery
+        _after_delivery(run, tracking, commands)
     return run
+
+
+def _after_delivery(
+    run: SweepController, tracking: TrackerObserver, commands: CommandHandler
+) -> None:
+    """Note what the tracker does not have, and end the commands that came meanwhile."""
+    if tracking.undelivered:
+        again = f"tune sync {sweep_argument(run.paths)}"
+        run.note_problem(f"{tracking.undelivered}; the sweep folder has it: {again}")
+    if run.finished and not run.interrupted:
+        commands.end()
 
 
 def _tracking(run: SweepController) -> TrackerObserver:

@@ -88,11 +88,7 @@ def best(
     spec = read_spec(paths)
     select = _select(spec, at, rule)
     spec = spec.model_copy(update={"select": select})
-    given = {"--reevaluate": reevaluate, "--seeds": seeds, "--address": address}
-    if not confirm and (option := next((name for name, value in given.items() if value), None)):
-        raise UserError(f"{option} needs --confirm K: the number of trials to evaluate")
-    if reevaluate and seeds:
-        raise UserError("--seeds: has no effect with --reevaluate, which trains no trial")
+    _check(confirm, {"--reevaluate": reevaluate, "--seeds": seeds, "--address": address})
     if confirm:
         from results.analysis.confirmation import write
         from tuning.evaluation.confirm import Confirmer
@@ -110,6 +106,14 @@ def best(
         print_json(describe_winner(paths, spec, choice))
     else:
         _print(paths, spec, choice)
+
+
+def _check(confirm: int | None, given: Mapping[str, object]) -> None:
+    """Refuse options that have no effect."""
+    if not confirm and (option := next((name for name, value in given.items() if value), None)):
+        raise UserError(f"{option} needs --confirm K: the number of trials to evaluate")
+    if given["--reevaluate"] and given["--seeds"]:
+        raise UserError("--seeds: has no effect with --reevaluate, which trains no trial")
 
 
 def _select(spec: SweepSpec, at: str | None, rule: str | None) -> SelectSpec:

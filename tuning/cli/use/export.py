@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
@@ -60,15 +61,20 @@ def export(
 
     formats, classic = check_formats(to, quant), layout == "classic"
     picked = ModelOptions(trial, soup, trust, accept_damage, storage).select(sweep, "export")
-    if register_as and "mlflow" not in formats:
-        raise UserError(f"--name {register_as}: is of --to mlflow, and has no effect with {to}")
-    if classic and (len(formats) > 1 or "mlflow" in formats):
-        raise UserError(f"--layout classic: final/ holds one format that is a folder, not {to}")
+    _check(formats, register_as, classic)
     for name in formats:
         if name == "mlflow":
             _register(picked, register_as or picked.spec.name, verify)
         else:
             _write(picked, name, verify, force, classic)
+
+
+def _check(formats: Sequence[str], register_as: str | None, classic: bool) -> None:
+    to = ",".join(formats)
+    if register_as and "mlflow" not in formats:
+        raise UserError(f"--name {register_as}: is of --to mlflow, and has no effect with {to}")
+    if classic and (len(formats) > 1 or "mlflow" in formats):
+        raise UserError(f"--layout classic: final/ holds one format that is a folder, not {to}")
 
 
 def _write(picked: SelectedModel, name: str, verify: bool, force: bool, classic: bool) -> None:
