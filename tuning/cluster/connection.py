@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
+import signal
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from tuning.cluster.ray_processes import RayStartError, connect, local_cluster, 
 from tuning.cluster.tls import check_tls
 
 _PROBE = (
-    "import sys; from ray._raylet import GcsClient; "
+    "import signal, sys; from ray._raylet import GcsClient; signal.alarm(10); "
     "GcsClient(address=sys.argv[1]).internal_kv_exists(b'none', b'none', timeout=10)"
 )
 _CONNECT_S, _PROBE_S = 2.0, 30.0  # the process also starts, perhaps on a busy machine
@@ -154,7 +155,7 @@ def require_answer(address: str | None) -> None:
     """Check that a Ray cluster answers at a `host:port`; Ray itself would wait for ever.
 
     Raises:
-        RayStartError: none does within half a minute.
+        RayStartError: none does within ten seconds.
     """
     chosen, named = _resolve_address(address)
     if not chosen.rpartition(":")[2].isdecimal():
@@ -180,7 +181,10 @@ def _ask(address: str, **environment: str) -> subprocess.CompletedProcess[bytes]
     socket.create_connection((host.strip("[]"), int(port)), _CONNECT_S).close()
     command = [sys.executable, "-P", "-c", _PROBE, address]
     env = {**os.environ, **environment}
-    return subprocess.run(command, env=env, capture_output=True, timeout=_PROBE_S, check=False)
+    asked = subprocess.run(command, env=env, capture_output=True, timeout=_PROBE_S, check=False)
+    if asked.returncode == -signal.SIGALRM:
+        raise TimeoutError
+    return asked
 
 
 def _has_token() -> bool:
