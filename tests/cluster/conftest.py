@@ -1,4 +1,4 @@
-"""Tests on two hosts: the short one is part of the suite, `make cluster` runs all."""
+"""Tests on two hosts, which `make cluster` runs."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     reason = why_not() if here else None
     for item in here:
         item.add_marker(pytest.mark.ray)
+        item.add_marker(pytest.mark.cluster)
         item.add_marker(pytest.mark.timeout(LONGEST_S))
         if reason is not None:
             item.add_marker(pytest.mark.skip(reason=reason))

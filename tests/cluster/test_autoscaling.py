@@ -18,7 +18,6 @@ from results.records.trial import read_trials
 from tests.cluster.hosts import ADDRESSES, GCS, LINK, Host
 from tests.cluster.sweep import LONGEST_S
 
-pytestmark = pytest.mark.cluster
 MACHINES = 2
 SWEEP = """
 name: grows

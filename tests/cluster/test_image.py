@@ -11,7 +11,7 @@ import pytest
 
 from tests.cli.conftest import ROOT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(1800)]
+pytestmark = pytest.mark.timeout(1800)
 
 
 def steps(text: str) -> list[list[str]]:

@@ -21,7 +21,6 @@ from tests.cluster.mlflow_services import Services, why_not
 from tests.object_store import BUCKET, s3_server
 
 pytestmark = [
-    pytest.mark.cluster,
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
 ]
 TRIALS = 200

@@ -26,7 +26,6 @@ from tests.waiting import wait_for
 from tuning.deploy.monitoring import panels
 
 pytestmark = [
-    pytest.mark.cluster,
     pytest.mark.skipif(
         not (shutil.which("prometheus") and shutil.which("prometheus-alertmanager")),
         reason="needs prometheus and prometheus-alertmanager",

@@ -25,7 +25,6 @@ from tests.cluster.submitted import SWEEP
 from tests.cluster.sweep import LONGEST_S
 
 pytestmark = [
-    pytest.mark.cluster,
     pytest.mark.skipif(shutil.which("bindfs") is None, reason="apt-get install bindfs"),
     pytest.mark.timeout(900),
 ]

@@ -14,8 +14,6 @@ from results.records.trial import TrialState, read_trials
 from tests.cluster.people import Person, make_people, make_team_storage
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.cluster
-
 SWEEP = """
 name: shared
 trainable: digits

@@ -21,7 +21,7 @@ from tests.cli.conftest import ROOT
 from tests.cluster.submitted import SWEEP, TUNE, Submitted
 from tests.cluster.sweep import LONGEST_S
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+pytestmark = pytest.mark.timeout(900)
 Env = dict[str, str]
 
 

@@ -13,7 +13,6 @@ from tests.cluster.slurm import Slurm, slurm, why_not
 from tests.cluster.submitted import SWEEP, TUNE, Submitted
 
 pytestmark = [
-    pytest.mark.cluster,
     pytest.mark.skipif(why_not() is not None, reason=str(why_not())),
     pytest.mark.timeout(600),
 ]

@@ -14,7 +14,6 @@ from tests.cluster.hosts import ADDRESSES, GCS, Host, tls, two_hosts
 from tests.cluster.sweep import LONGEST_S, SWEEP, Measure, Run
 
 TUNE = (sys.executable, "-m", "tuning")
-pytestmark = pytest.mark.cluster
 
 
 def certificates(folder: Path) -> Path:

@@ -51,7 +51,6 @@ def test_hosts_end_with_the_test(tmp_path: Path) -> None:
     inside.wait(30)
 
 
-@pytest.mark.cluster
 def test_cut_link_costs_nothing(
     hosts: tuple[Host, Host], tmp_path: Path, record_property: Measure
 ) -> None:
@@ -63,7 +62,6 @@ def test_cut_link_costs_nothing(
     run.check(record_property, attempts=1)
 
 
-@pytest.mark.cluster
 @pytest.mark.parametrize("fault", ["partition", "power_off"])
 def test_lost_host_costs_one_interval(
     hosts: tuple[Host, Host], tmp_path: Path, record_property: Measure, fault: str
@@ -83,7 +81,6 @@ def test_lost_host_costs_one_interval(
     assert "raylet" not in run.output
 
 
-@pytest.mark.cluster
 def test_slow_and_lossy_link(
     hosts: tuple[Host, Host], tmp_path: Path, record_property: Measure
 ) -> None:
@@ -100,7 +97,6 @@ def test_slow_and_lossy_link(
         hosts[1].run("tc", "qdisc", "del", "dev", LINK, "root")
 
 
-@pytest.mark.cluster
 def test_group_that_cannot_form_names_addresses_and_interface(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

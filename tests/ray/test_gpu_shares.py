@@ -12,6 +12,8 @@ from results.records.trial import TrialState
 from tests.chaos.cluster import ENV, cluster
 from tests.ray.conftest import Tune
 
+pytestmark = pytest.mark.cluster
+
 SWEEP = """
 name: shares
 trainable: tests.ray.sharing:Sharing
