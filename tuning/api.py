@@ -45,24 +45,20 @@ def run(
         UserError: a mistake in the file, a taken name, no cluster, or no trial fits the cluster. No
             folder is left behind.
     """
-    from search_spaces.errors import UserError
     from tuning.cluster.connection import check_cluster_auth
     from tuning.controller.events import Interrupt
     from tuning.controller.preflight.relative_paths import file_notes
-    from tuning.controller.sweep_dir.create import discard_empty_sweep
+    from tuning.controller.sweep_dir.create import discarded_on_error
     from tuning.search.auto import choose_scheduler
 
     check_cluster_auth(address, insecure)
     loaded = _loaded(sweep, overrides)
     with interrupt or Interrupt() as stop:
         paths = create(loaded, name=name, storage=storage, address=address)
-        try:
+        with discarded_on_error(paths):
             scheduler = choose_scheduler(loaded.spec)
             notes = file_notes(loaded, files=address is None)
             return _run(paths, scheduler, address, tuple(observers), stop, notes=notes)
-        except UserError:
-            discard_empty_sweep(paths)
-            raise
 
 
 def create(

@@ -49,7 +49,7 @@ ADVICE = {
     errno.ENFILE: "raise the machine's limit of open files (fs.file-max)",
 }
 """What helps against an error of storage that persists, by its number."""
-THEN_RESUME = ", then run tune resume"
+_THEN_RESUME = ", then run tune resume"
 
 
 def storage_error(error: OSError, path: object = None, size: int | None = None) -> UserError:
@@ -69,7 +69,12 @@ def storage_error(error: OSError, path: object = None, size: int | None = None) 
         problem += f" ({free})"
         if error.errno == errno.ENOSPC and few_inodes:
             advice = "delete some files"
-    return UserError(f"{place}: {problem}; {advice}{THEN_RESUME}")
+    return UserError(f"{place}: {problem}; {advice}{_THEN_RESUME}")
+
+
+def then_again(problem: str) -> str:
+    """The words of a `storage_error` in a command that `tune resume` does not continue."""
+    return problem.replace(_THEN_RESUME, ", then run the command again")
 
 
 def durable(write: Callable[[Path, T], None]) -> Callable[[Path, T], None]:

@@ -56,7 +56,8 @@ def _paths(folder: Path, sweep: str) -> SweepPaths:
 def _failing(folder: Path, point: str, sweep: str) -> Iterator[str]:
     command = ["run", "digits.yaml", "--name", sweep]
     for error in ERRORS:
-        fault = {VARIABLE: f"{point}:{WRITES[point] + 1}={error}"}
+        begun = point.startswith("state.json") and command[0] == "run"  # the folder is made first
+        fault = {VARIABLE: f"{point}:{WRITES[point] + begun + 1}={error}"}
         session = Session(folder, *command, env=fault)
         yield from problems_of(session, f"{point} {error}", codes=(1, 2))
         if "then run tune resume" not in session.said:

@@ -232,13 +232,12 @@ def main(*, may_hand_over: bool = True) -> None:
 
 def _end(code: int, problems: Sequence[str]) -> NoReturn:
     """End with problems on stderr: a line each, or with `--json` as one object."""
-    from results.storage.atomic import THEN_RESUME
+    from results.storage.atomic import then_again
     from search_spaces.redaction import redact
 
     problems = [redact(problem) for problem in problems]
     if {"run", "resume"}.isdisjoint(sys.argv):  # resume does not repeat other commands
-        again = THEN_RESUME.replace("tune resume", "the command again")
-        problems = [problem.replace(THEN_RESUME, again) for problem in problems]
+        problems = [then_again(problem) for problem in problems]
     if "--json" in sys.argv:
         from tuning.cli.json_output import error_json
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from results.storage.fault_injection import VARIABLE
 from results.sweep_folder.copies.mirror import mirror_records
 from results.sweep_folder.lock import acquire_lock
 from search_spaces.loading.sweep_file import load_sweep
@@ -71,6 +72,15 @@ def test_refused_command_leaves_what_another_one_drives(tune: Tune, file: Path) 
         assert paths.is_sweep
     discard_empty_sweep(paths)
     assert not paths.root.exists()
+
+
+@pytest.mark.parametrize("write", [1, 2])
+def test_folder_that_cannot_be_written_is_removed(
+    tune: Tune, file: Path, monkeypatch: pytest.MonkeyPatch, write: int
+) -> None:
+    monkeypatch.setenv(VARIABLE, f"state.json:written:{write}=ENOSPC")
+    assert "then run the command again" in tune.refused("run", file)
+    assert not any(tune.cwd.glob("sweeps/*"))
 
 
 def test_name_decides_which_sweep_is_meant(tune: Tune, file: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,7 +13,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from results.paths import Storage, SweepPaths
 from results.records.spec_file import read_spec
-from results.storage.atomic import write_atomic
+from results.storage.atomic import then_again, write_atomic
 from results.storage.object_store import open_object_store
 from results.storage.probe import check_storage
 from results.storage.sharing import use_modes_of
@@ -56,22 +56,27 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
     for candidate in candidates:
         paths = root.sweep(candidate)
         if _make_folder(paths.root):
-            named = frozen_spec(loaded).model_copy(update={"name": candidate})
-            named = _with_code(named, paths, loaded.code)
-            header = f"# frozen by `tune run {loaded.path}`\n"
-            header += "".join(f"# --set {o}\n" for o in loaded.overrides)
-            header += f"{note}\n" if (note := auto_choice_comment(named)) else ""
-            text = add_yaml_checksum(header + dump_sweep(with_scheduler(named))).encode()
-            key = uuid.uuid4().hex
-            signed = (sign(identity(key, text)),)
-            state = SweepState(key, (), (), signed=signed, by=this_person(), folder=str(paths.root))
-            write_state(paths, state)
-            write_atomic(paths.spec, text)
+            with discarded_on_error(paths):
+                _write_new(paths, loaded)
             return paths
     raise UserError(
         f"--name {base}: {root.sweep(base).root} exists; "
         f"continue it (tune resume {sweep_argument(root.sweep(base))}), or choose another name"
     )
+
+
+def _write_new(paths: SweepPaths, loaded: LoadedSweep) -> None:
+    named = frozen_spec(loaded).model_copy(update={"name": paths.root.name})
+    named = _with_code(named, paths, loaded.code)
+    header = f"# frozen by `tune run {loaded.path}`\n"
+    header += "".join(f"# --set {o}\n" for o in loaded.overrides)
+    header += f"{note}\n" if (note := auto_choice_comment(named)) else ""
+    text = add_yaml_checksum(header + dump_sweep(with_scheduler(named))).encode()
+    key = uuid.uuid4().hex
+    signed = (sign(identity(key, text)),)
+    state = SweepState(key, (), (), signed=signed, by=this_person(), folder=str(paths.root))
+    write_state(paths, state)
+    write_atomic(paths.spec, text)
 
 
 def validate_name(name: str, option: str) -> str:
@@ -136,6 +141,18 @@ def changed_keys(folder: str, loaded: LoadedSweep) -> list[str]:
         ours = ours.model_copy(update={"scheduler": kept})
     keys = [key for key in SweepSpec.model_fields if key not in _OWN_KEYS]
     return [key for key in keys if getattr(theirs, key) != getattr(ours, key)]
+
+
+@contextlib.contextmanager
+def discarded_on_error(paths: SweepPaths) -> Iterator[None]:
+    """After an error in this block, discard the sweep if it is empty: a new run begins it again."""
+    try:
+        yield
+    except UserError as e:
+        discard_empty_sweep(paths)
+        if not paths.root.exists():
+            e.problems = tuple(map(then_again, e.problems))
+        raise
 
 
 def discard_empty_sweep(paths: SweepPaths) -> None:
