@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from results import upstream as results_upstream
 from trainables import upstream as trainables_upstream
@@ -29,14 +28,6 @@ MAY_USE_RAY = (
 OURS = ("search_spaces", "results", "trainables", "tuning")
 PUBLIC = {"_exit"}
 """Of `os`: documented, in spite of its name."""
-
-
-SINCE = {
-    "torch.distributed.pipelining._utils:InferenceMode": (2, 13),
-    "torch.distributed.pipelining.schedules:_PipelineSchedule._warmup_p2p": (2, 13),
-    "torch.distributed.pipelining.stage:PipelineStage._inference_mode": (2, 13),
-}
-"""Parts that an older torch, in which they are not used, does not have."""
 
 
 def resolve(key: str) -> Any:
@@ -71,8 +62,6 @@ def attributes(owner: type) -> set[str]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("key", "expected"), PRIVATE.items())
 def test_private_part_is_installed_as_expected(key: str, expected: str) -> None:
-    if torch.__version__ < SINCE.get(key, (0,)):
-        pytest.skip("is not used with this torch")
     if expected != "attribute":
         assert signature(resolve(key)) == expected
         return

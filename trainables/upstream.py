@@ -2,8 +2,8 @@
 
 The versions that have these parts are bounded in `pyproject.toml`. `tests/test_upstream.py` checks
 each part on the installed classes, and that no other is used. It passes with Ray 2.60.0, torch
-2.11.0, 2.13.0 and 2.14.1, transformers 5.23.0 and Optuna 5.0.0; nightly jobs install the oldest
-torch that is allowed, and the newest of all.
+2.13.0 and 2.14.1, transformers 5.23.0 and Optuna 5.0.0; a nightly job installs the newest that are
+allowed.
 """
 
 PRIVATE: dict[str, str] = {

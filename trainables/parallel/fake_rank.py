@@ -16,6 +16,7 @@ import transformers.masking_utils
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, unset_fake_temporarily
 from torch.distributed.device_mesh import DeviceMesh
+from torch.distributed.pipelining._utils import InferenceMode
 from torch.distributed.pipelining.schedules import _PipelineSchedule
 from transformers.distributed.expert_parallel import AllToAllEP
 
@@ -51,6 +52,7 @@ def fake_tensors(mesh: Mesh) -> Iterator[None]:
     with ExitStack() as stack:
         for owner, name, replacement in (
             (DeviceMesh, "__init__", _with_numbers(DeviceMesh.__init__)),
+            (_PipelineSchedule, "_warmup_p2p", _agree),
             # torch's own function takes no fake float32
             (transformers.integrations.moe, "_can_use_grouped_mm", lambda *_: False),
             (AllToAllEP, "_dispatch_tokens", _evenly(AllToAllEP._dispatch_tokens)),
@@ -60,8 +62,6 @@ def fake_tensors(mesh: Mesh) -> Iterator[None]:
             (nn.Module, "to", lambda module, *_, **__: module),
         ):
             stack.enter_context(patch.object(owner, name, replacement))
-        if hasattr(_PipelineSchedule, "_warmup_p2p"):  # since torch 2.13
-            stack.enter_context(patch.object(_PipelineSchedule, "_warmup_p2p", _agree))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")  # each rank of a real run logs them once
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
@@ -136,7 +136,5 @@ def _evenly(dispatch: Callable[..., Any]) -> Callable[..., Any]:
 
 def _agree(self: Any, stages: list[Any], has_backward: bool, p2p_done: bool) -> None:
     """The shapes of activations are known on all stages, and are not sent."""
-    from torch.distributed.pipelining._utils import InferenceMode
-
     for stage in stages:
         stage._inference_mode = InferenceMode.STATIC
