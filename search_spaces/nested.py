@@ -52,6 +52,11 @@ def _update(tree: dict[str, Any], extra: Mapping[str, Any]) -> None:
             tree[key] = copy.deepcopy(value)
 
 
+def group(value: object) -> Mapping[str, Any]:
+    """The value, if it is a mapping; else an empty one, as of a file that is refused elsewhere."""
+    return value if isinstance(value, Mapping) else {}
+
+
 def nested(flat: Mapping[str, Any]) -> dict[str, Any]:
     """`{"a.b": 1}` as `{"a": {"b": 1}}`."""
     tree: dict[str, Any] = {}

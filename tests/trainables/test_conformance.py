@@ -141,6 +141,12 @@ class TestTrainable:
         with pytest.raises(ValidationError, match="no_such_key"):
             case.trainable.Config.model_validate({**case.example.config, "no_such_key": 1})
 
+    @pytest.mark.parametrize("wrong", [5, "five", [5], {"selection": 5}])
+    def test_metrics_of_a_wrong_configuration_have_a_name(self, case: Case, wrong: Any) -> None:
+        """It is refused for itself, with its line."""
+        for key in set(case.trainable.Config.model_fields) - {"task"}:
+            assert case.trainable.reported_metrics({key: wrong})
+
     def test_same_seed_gives_the_same_curve_in_one_process(self, case: Case) -> None:
         first, other, third = case.run.channel, case.train("u", seed=8), case.train("t", seed=SEED)
         assert tuple(first.curve) == case.example.steps

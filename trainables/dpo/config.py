@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
+from search_spaces.nested import group
 from trainables.causal_lm.trainable import CausalLM
 from trainables.data.bad_rows import BadRow
 from trainables.data.conversations.config import GENERATED_HELP, AnswersConfig, RowsConfig
@@ -222,6 +223,6 @@ class DPO(TaskTrainable[DPOConfig]):
     def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """Single answers have no margins; only kto has a divergence."""
         missing = set() if config.get("loss") == "kto" else {"kl"}
-        if (config.get("data") or {}).get("label") is not None:
+        if group(config.get("data")).get("label") is not None:
             missing |= set(OF_PAIRS)
         return tuple(name for name in self.metric_names if name not in missing)

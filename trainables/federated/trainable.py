@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from search_spaces.nested import group
 from trainables.base import Trainable
 from trainables.federated.config import FederatedConfig
 from trainables.registry import resolve
@@ -33,7 +34,7 @@ class Federated(Trainable[FederatedConfig]):
     def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """Those of the task, and of a round; see the base class."""
         task = resolve(str(config.get("task", FederatedConfig.model_fields["task"].default)))
-        client = config.get("client", {})
+        client = group(config.get("client"))
         names = dict.fromkeys((*task.reported_metrics(client), *self.metric_names))
         return tuple(name for name in names if name not in (*METRIC_NAMES, "samples_seen"))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from search_spaces.nested import group
 from trainables.causal_lm.trainable import CausalLM
 from trainables.grpo.config import GRPOConfig
 from trainables.grpo.rewards import short_name
@@ -40,6 +41,6 @@ class GRPO(TaskTrainable[GRPOConfig]):
 
     def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """With several rewards, each has a metric, too."""
-        rewards = config.get("rewards", {})
+        rewards = group(config.get("rewards"))
         named = (f"reward_{short_name(name)}" for name in rewards) if len(rewards) > 1 else ()
         return (*self.metric_names, *named)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from search_spaces.nested import group
 from trainables.base import Split, Trainable
 from trainables.parts import C
 
@@ -30,9 +31,8 @@ class TaskTrainable(Trainable[C]):
 
     def reported_metrics(self, config: Mapping[str, Any]) -> tuple[str, ...]:
         """Also the losses of the named sets of the data."""
-        data = config.get("data")
-        sets = data.get("selection") if isinstance(data, Mapping) else None
-        return (*self.metric_names, *(f"eval_loss/{name}" for name in sets or ()))
+        sets = group(group(config.get("data")).get("selection"))
+        return (*self.metric_names, *(f"eval_loss/{name}" for name in sets))
 
     def train(self, config: C, worker: Worker) -> None:
         """See the base class."""
