@@ -23,8 +23,7 @@ WRITES = {
     "reports.jsonl:written": 4,
     "manifest.json:written": 2,
     "state.json:written": 1,
-    "study.journal:written": 4,
-    "owner.lock:written": 2,
+    "study.journal:written": 2,
 }
 """The write of each record, and how often it succeeds in a session before it fails."""
 LIMITED = SWEEP + "tracking: {name: none}\n"
