@@ -282,8 +282,6 @@ class Delivery(Tracker):
         lines = str(error).splitlines() or [""]
         text = redact(f"{type(error).__name__}: {lines[0]}")
         if not self._error and not self._is_abandoned:
-            rest = (
-                "training continues, and " if self._ending is None else ""
-            ) + "delivery is retried"
-            log.warning("%s: %s; %s", self._name, text, rest)
+            begun = "training continues, and " if self._ending is None else ""
+            log.warning("%s: %s; %sdelivery is retried", self._name, text, begun)
         self._error = text

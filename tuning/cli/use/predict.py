@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -72,7 +73,8 @@ def _check_size(file: Path, shape: tuple[int, ...], longest: float) -> None:
     if not rows:
         raise UserError(f"--input {file}: has no row")
     if not 0 < count <= longest:
-        raise UserError(f"--input {file}: rows must have 1 to {longest} numbers, not {count}")
+        limit = "1 or more" if math.isinf(longest) else f"1 to {longest}"
+        raise UserError(f"--input {file}: rows must have {limit} numbers, not {count}")
 
 
 def _rows(file: Path, like: torch.Tensor, largest: float) -> torch.Tensor:

@@ -66,6 +66,7 @@ def create_sweep(loaded: LoadedSweep, name: str | None, storage: str | None) -> 
 
 
 def _write_new(paths: SweepPaths, loaded: LoadedSweep) -> None:
+    """Write the code, the state and the resolved spec file, without which there is no sweep."""
     named = frozen_spec(loaded).model_copy(update={"name": paths.root.name})
     named = _with_code(named, paths, loaded.code)
     header = f"# frozen by `tune run {loaded.path}`\n"
