@@ -199,8 +199,8 @@ class TrialRecord(_Model):
     @property
     def config_failed(self) -> bool:
         """Whether its configuration made it fail: the model diverged or does not fit in memory."""
-        last = self.attempts[-1].remedy if self.attempts else None
-        return self.state is TrialState.FAILED and last in (Remedy.DIVERGED, Remedy.INFEASIBLE)
+        own = {Remedy.DIVERGED, Remedy.INFEASIBLE}
+        return self.state is TrialState.FAILED and any(a.remedy in own for a in self.attempts[-1:])
 
     @property
     def last_failure(self) -> Attempt | None:
@@ -270,8 +270,7 @@ def read_trial(paths: TrialPaths) -> TrialRecord:
     try:
         return parse_trial(paths, read_regular(paths.record))
     except OSError as e:
-        why = f"not a readable trial record ({short_reason(e)})"
-        raise DamagedRecordsError(f"{paths.record}: {why}") from e
+        raise DamagedRecordsError(f"{paths.record}: not readable ({short_reason(e)})") from e
 
 
 def parse_trial(paths: TrialPaths, data: bytes) -> TrialRecord:
@@ -283,8 +282,7 @@ def parse_trial(paths: TrialPaths, data: bytes) -> TrialRecord:
     try:
         record = TrialRecord.model_validate_json(data)
     except ValidationError as e:
-        why = f"not a readable trial record ({short_reason(e)})"
-        raise DamagedRecordsError(f"{paths.record}: {why}") from e
+        raise DamagedRecordsError(f"{paths.record}: not readable ({short_reason(e)})") from e
     if not json_is_intact(data):
         raise DamagedRecordsError(f"{paths.record}: does not match its checksum")
     if record.id != paths.root.name:  # the id decides where the trial's files are written

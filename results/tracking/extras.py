@@ -73,7 +73,7 @@ def read_extras(paths: TrialPaths, record: TrialRecord) -> Extras:
 
 
 def note_tags(note: Note | None) -> dict[str, str]:
-    """Tags of a run for what people wrote; none if nobody did."""
+    """Tags of a run for a trial's note; empty without one."""
     if note is None:
         return {}
     return {"mlflow.note.content": note.text, "tune.tags": ", ".join(note.tags)}

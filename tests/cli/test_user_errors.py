@@ -91,7 +91,7 @@ def test_damaged_files_are_named(tune: Tune) -> None:
     paths = tune.sweep("mine", budget={"trials": 2})
     record = paths.trial("t0001").record
     record.write_text('{"id": "t0001", ')
-    output = f"{record}: not a readable trial record (Invalid JSON: EOF"
+    output = f"{record}: not readable (Invalid JSON: EOF"
     assert tune("show", "mine", "t0001", code=3).err.startswith(output)
     assert tune("show", "mine", "t0000", code=3).out.startswith("t0000 ")
 

@@ -68,7 +68,7 @@ class Rounds(Boosting):
         self._booster.update()
 
     def _seeds(self, number: int) -> dict[str, Any]:
-        """Those of a round; the generator of rows begins anew only with another fraction."""
+        """Those of a round; the generator of rows restarts only with another fraction."""
         drawn = np.random.SeedSequence([self._seed, number]).generate_state(3) >> 1
         names = ("bagging_seed", "feature_fraction_seed", "extra_seed")
         found: dict[str, Any] = dict(zip(names, drawn.tolist(), strict=True))

@@ -167,7 +167,7 @@ class UserFunction(UserCode):
 class UserLoop(UserFunction):
     """A function that reports by `ray.train.report`, and owns its checkpoints.
 
-    The user's file is imported on the workers only, anew for each trial.
+    The user's file is imported on the workers only, again for each trial.
     """
 
     kind = "Ray Train loop"

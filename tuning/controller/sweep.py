@@ -260,8 +260,7 @@ class SweepController:
             self.lifecycle.retry(trial_id)
             return None
         alike = self._failed_alike(failure.error)
-        reason = self.failures.reason_to_fail(failure, record.attempts, alike)
-        if reason is not None:
+        if reason := self.failures.reason_to_fail(failure, record.attempts, alike):
             self.lifecycle.finish(trial_id, TrialState.FAILED, reason, step)
             self._end_if_all_fail_alike(alike, failure.error)
             return failure.remedy

@@ -88,8 +88,8 @@ def reproduce(
         tuple(environment.differences(was, now)) if was and now else (),
         log,
     )
-    verdict = {"trial": record.id, "identical": result.first is None, **asdict(result)}
-    write_atomic(files.root / "verdict.json", json.dumps(verdict, indent=1).encode())
+    facts = {"trial": record.id, "identical": result.first is None, **asdict(result)}
+    write_atomic(files.root / "verdict.json", json.dumps(facts, indent=1).encode())
     return result
 
 

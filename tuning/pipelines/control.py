@@ -40,6 +40,13 @@ def command_pipeline(paths: PipelinePaths, do: Literal["pause", "stop"]) -> str:
     )
 
 
+def remove_commands(paths: PipelinePaths) -> None:
+    """Remove the commands to an earlier session, which ended before it read them."""
+    inbox = SweepPaths(paths.root)
+    for command in pending_commands(inbox):
+        inbox.command(command.id).unlink(missing_ok=True)
+
+
 class PipelineCommands:
     """Carries out, in a thread, the commands to a pipeline that this process runs.
 
@@ -58,8 +65,6 @@ class PipelineCommands:
         self._thread = threading.Thread(target=self._watch, name="commands", daemon=True)
 
     def __enter__(self) -> Self:
-        for command in pending_commands(self._inbox):  # of an earlier session
-            self._inbox.command(command.id).unlink(missing_ok=True)
         self._thread.start()
         return self
 

@@ -22,6 +22,7 @@ from tuning.cluster.connection import check_cluster_auth
 from tuning.cluster.warm_cluster import shared_cluster
 from tuning.pipelines.base import Notify, RunSession, StageContext
 from tuning.pipelines.check import check_pipeline
+from tuning.pipelines.control import remove_commands
 from tuning.pipelines.folder import require_own, sign_pipeline
 from tuning.pipelines.order import StageOrder
 from tuning.pipelines.selection import StageSelection
@@ -95,6 +96,7 @@ def _run(file: str | Path, options: PipelineOptions, is_resumed: bool) -> Pipeli
         is_resumed,
     )
     with acquire_lock(paths.lock) as fence:
+        remove_commands(paths)  # those that come from here on are for this session
         context = replace(context, fence=fence)
         _freeze(pipeline, paths)
         names = options.get("selection", StageSelection()).select(pipeline.order)

@@ -297,5 +297,5 @@ def test_resume_refuses_an_intact_record_of_another_version(paths: SweepPaths) -
     assert json_is_intact(data)
     with pytest.raises(UserError, match="another version of tune wrote it") as e:
         resumed(paths)
-    assert e.value.problems[0].startswith(f"{record}: not a readable trial record (")
+    assert e.value.problems[0].startswith(f"{record}: not readable (")
     assert record.read_bytes() == data

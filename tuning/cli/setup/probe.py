@@ -121,8 +121,8 @@ def _check_coordinates(
         say(f"page {write_page(html, write)}")
     if json_:
         print_json({"sweep": spec.name, "params": params, "coordinates": facts})
-    verdict = f"not flat: {', '.join(wrong)}" if wrong else "flat at all sizes"
-    say(f"parametrization {config.parametrization}: {verdict}")
+    result = f"not flat: {', '.join(wrong)}" if wrong else "flat at all sizes"
+    say(f"parametrization {config.parametrization}: {result}")
     if wrong:
         raise typer.Exit(1)
 
