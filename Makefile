@@ -30,11 +30,11 @@ test: unit ray
 # Each process has half of the files, and who is done takes from the other: both end together. One
 # thread each, as a worker has: threads that wait for a busy processor take several times as long.
 unit: setup
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal -m "not ray and not gpu and not scripts and not layouts and not cluster and not wheel"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal --ignore=tests/ray -m "not gpu and not scripts and not layouts and not cluster and not wheel"
 
 # Each process has a cluster; a file's tests share sweeps.
 ray: setup
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "ray and not cluster and not layouts and not scripts"
+	$(BIN)/python -m pytest -n 2 --dist loadfile tests/ray -m "not cluster and not layouts and not scripts"
 
 # Training code as its projects document it, each killed, resumed and compared, and the other shipped
 # files: about 20 minutes.

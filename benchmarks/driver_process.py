@@ -74,9 +74,9 @@ def time_proposals(proposals: list[tuple[float, float]]) -> None:
 
     ask = SweepStudy.ask
 
-    def timed(self: SweepStudy, *args: Any) -> Any:
+    def timed(self: SweepStudy, *args: Any, **more: Any) -> Any:
         began = time.time()
-        found = ask(self, *args)
+        found = ask(self, *args, **more)
         proposals.append((began, time.time() - began))
         return found
 

@@ -21,7 +21,8 @@ from results.records.reports import ReportWriter
 from results.records.trial import Report
 from trainables.job import Answer, TrialJob
 from trainables.launch.broker.broker import Broker
-from trainables.launch.broker.events import Leak, RankOutcome
+from trainables.launch.broker.events import RankOutcome
+from trainables.launch.pool import WorkerPool
 
 if TYPE_CHECKING:
     from ray.actor import ActorHandle
@@ -94,8 +95,8 @@ class LaneWorkers:
         return due
 
 
-class FakeLanePool:
-    """A worker pool of such lanes (`trainables.launch.pool.WorkerPool`).
+class FakeLanePool(WorkerPool):
+    """A worker pool of such lanes.
 
     Args:
         broker: of the sweep.
@@ -114,7 +115,8 @@ class FakeLanePool:
     ) -> None:
         import ray
 
-        self._broker, self._folder = broker, folder
+        super().__init__(broker)
+        self._folder = folder
         self._idle = [f"lane-{i}" for i in range(lanes)]
         self._busy: dict[str, str] = {}
         self._lanes = lanes
@@ -147,21 +149,6 @@ class FakeLanePool:
     def machines(self) -> dict[str, list[str]]:
         """Lanes do not leave."""
         return {}
-
-    def cancel_starts(self) -> None:
-        """Nothing: all lanes are up."""
-
-    def is_alive(self) -> bool:
-        """Nobody kills the broker."""
-        return True
-
-    def take_leaks(self) -> list[Leak]:
-        """None."""
-        return []
-
-    def hand_over(self) -> bool:
-        """False: one session."""
-        return False
 
     def close(self) -> None:
         """Write what happened."""

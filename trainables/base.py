@@ -43,6 +43,9 @@ class Trainable(Exports[C], Averages[C], Layouts, Clients[C]):
     """Noun for messages."""
     metric_names: ClassVar[tuple[str, ...]] = ()
     """Names of the metrics that `train` reports; empty: unknown before a trial has reported."""
+    metric_depends_on: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """By metric: hyperparameters that change what it measures, so that it does not compare trials
+    with different values of them; also those of a group, such as `pretrain.vocab_size`."""
     clock: ClassVar[str] = "step"
     """The unit of `worker.report(step=)`, for messages ("step", "epoch")."""
     modules: tuple[str, ...] = ()

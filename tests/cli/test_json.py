@@ -8,12 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.cli.conftest import ROOT, Tune
+from tests.cli.conftest import Tune
 from tests.cli.test_app import COMMANDS
 from tuning.cli.json_output import error_json, print_json
 
-DIGITS = str(ROOT / "search_spaces" / "digits.yaml")
-STORIES = str(ROOT / "search_spaces" / "pipelines" / "stories.yaml")
 LOOKS: dict[tuple[str, ...], set[str]] = {
     ("ls",): {"storage", "sweeps"},
     ("show", "mine"): {"sweep", "state", "winner", "trials", "cost", "problems"},
@@ -122,15 +120,3 @@ def test_damage_is_an_error_beside_the_document(tune: Tune) -> None:
         done = tune(*command, "--json", code=3)
         assert strict(done.out)["version"] == 1
         assert "t0000/reports.jsonl" in strict(done.err)["error"]
-
-
-@pytest.mark.ray
-@pytest.mark.parametrize("file", [DIGITS, STORIES], ids=["sweep", "pipeline"])
-def test_plan_prints_what_a_trial_needs(tune: Tune, file: str) -> None:
-    found = strict(tune("plan", file, "--json").out)
-    assert found["version"] == 1
-    if file == DIGITS:
-        assert found["trial"]["workers"] == 1
-        assert len(found["samples"]) == 3
-    else:
-        assert not any(stage["complete"] for stage in found["stages"])

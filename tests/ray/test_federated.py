@@ -24,6 +24,7 @@ def weights(trial: TrialPaths) -> dict[str, torch.Tensor]:
     return load_file(found.folder / "model.safetensors")
 
 
+@pytest.mark.scripts
 @one_thread()
 def test_two_workers_train_the_same_model_as_one_process(tune: Tune, tmp_path: Path) -> None:
     tune("run", SHIPPED, *(arg for change in SMALL for arg in ("--set", change)))

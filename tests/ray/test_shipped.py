@@ -71,7 +71,7 @@ SMALL: dict[str, tuple[str, ...]] = {
 }
 
 
-DAILY = ("grpo", "sft", "xgboost")
+DAILY = ("sft", "xgboost")
 """The others are in `make user-code`."""
 EACH = [n if n in DAILY else pytest.param(n, marks=pytest.mark.scripts) for n in SMALL]
 
@@ -94,3 +94,14 @@ def test_file_runs_to_its_winner(tune: Tune, name: str) -> None:
         frame.to_csv(tune.cwd / "rows.csv", index=False)
         lines = tune("predict", name, "--input", "rows.csv").splitlines()
         assert [json.loads(line)["class"] for line in lines] == 3 * ["malignant"]
+
+
+@pytest.mark.parametrize("file", ["digits.yaml", "pipelines/stories.yaml"])
+def test_plan_prints_what_a_trial_needs(tune: Tune, file: str) -> None:
+    found = json.loads(tune("plan", SHIPPED / file, "--json"))
+    assert found["version"] == 1
+    if file == "digits.yaml":
+        assert found["trial"]["workers"] == 1
+        assert len(found["samples"]) == 3
+    else:
+        assert not any(stage["complete"] for stage in found["stages"])

@@ -38,7 +38,10 @@ tracking: {name: none}
 """
 
 
-@pytest.mark.parametrize(("best", "code"), [(0.01, 0), (0.0001, 1)])
+NEAR = pytest.param(0.01, 0, marks=pytest.mark.scripts)
+
+
+@pytest.mark.parametrize(("best", "code"), [NEAR, (0.0001, 1)])
 def test_trials_at_the_target_agree_or_not(tune: Tune, best: float, code: int) -> None:
     (tune.cwd / "train.py").write_text(PROGRAM.replace("{best}", str(best)))
     file, big = tune.cwd / "small.yaml", tune.cwd / "big.yaml"

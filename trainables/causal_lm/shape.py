@@ -19,6 +19,8 @@ FROM_SCRATCH = (
     "vocab_size",
     "tokenizer",
 )
+TOKENIZER = ("model_name_or_path", "tokenizer", "vocab_size")
+"""Hyperparameters that choose the tokenizer: a mean over tokens compares models of one only."""
 HEAD_WIDTH = 16
 """Default. Never change it: sweeps that began with version 0.1 do not store it, and the shapes of
 weights do not show it."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import ClassVar
 
 from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.shape import TOKENIZER
 from trainables.client import Client
 from trainables.training.communication.config import METRIC_NAMES
 from trainables.training.trainable import TrainedByClients
@@ -30,6 +32,11 @@ class CausalLM(TrainedByClients[CausalLMConfig]):
         "skipped_data",
         *METRIC_NAMES,
     )
+    metric_depends_on: ClassVar = {
+        "eval_loss": TOKENIZER,
+        "perplexity": TOKENIZER,
+        "bits_per_byte": ("data",),
+    }
     elastic = True
     axes = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")
     cuts_sequences = True

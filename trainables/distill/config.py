@@ -138,6 +138,7 @@ class Distill(TaskTrainable[DistillConfig]):
 
     Config = DistillConfig
     metric_names = CausalLM.metric_names
+    metric_depends_on = CausalLM.metric_depends_on
     elastic = True
     axes = ("dp_replicate", "dp_shard")
     runs_on_mps = True

@@ -217,6 +217,11 @@ class DPO(TaskTrainable[DPOConfig]):
         "kl",
         *(n for n in CausalLM.metric_names if n not in ("perplexity", "bits_per_byte")),
     )
+    metric_depends_on: ClassVar = {
+        "eval_loss": ("loss", "beta", *_KEYS_OF),
+        **dict.fromkeys(("reward_margin", "chosen_reward", "rejected_reward"), ("loss", "beta")),
+        "ranking_accuracy": ("data",),
+    }
     elastic = True
     runs_on_mps = True
 

@@ -65,7 +65,7 @@ def _use_own_folder() -> None:
 
 @cache
 def _own_folder() -> Path:
-    """Of this machine, as homes may be shared; files that were not used for long are removed first."""
+    """Of this machine, as homes may be shared; files not used for long are removed first."""
     home = os.environ.get("XDG_CACHE_HOME") or Path("~/.cache").expanduser()
     every = Path(home) / "tune-platform" / "compiled"
     every.mkdir(parents=True, exist_ok=True)

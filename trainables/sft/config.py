@@ -12,6 +12,7 @@ from pydantic import Field, model_validator
 from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from trainables.causal_lm.config import CausalLMConfig
+from trainables.causal_lm.shape import TOKENIZER
 from trainables.causal_lm.trainable import CausalLM
 from trainables.config import Problem
 from trainables.data.conversations.check import check_rows
@@ -167,6 +168,11 @@ class SFT(TaskTrainable[SFTConfig]):
         *(name for name in CausalLM.metric_names if name != "bits_per_byte"),
         "exact_match",
     )
+    metric_depends_on: ClassVar = {
+        "eval_loss": TOKENIZER,
+        "perplexity": TOKENIZER,
+        "exact_match": ("data",),
+    }
     elastic = True
     axes = ("pp", "dp_replicate", "dp_shard", "cp", "tp")
     cuts_sequences = True

@@ -22,6 +22,7 @@ from search_spaces.pipeline.stages import (
 from trainables.data.stage.files import data_problem, outputs
 from trainables.registry import resolve
 from tuning.controller.preflight.checks import preflight
+from tuning.controller.preflight.comparability import metric_key, other_metric
 from tuning.evaluation.average import method_of
 from tuning.evaluation.benchmark_tasks import find_tasks, task_options
 from tuning.evaluation.export_model import check_formats
@@ -30,8 +31,6 @@ from tuning.pipelines.models import with_inputs
 Samples = dict[str, tuple[LoadedSweep, list[dict[str, Any]]]]
 """The sweep of each train stage, as it is going to run, and configurations of it."""
 _Problems = Iterator[tuple[KeyPath, str]]
-_PER_TOKEN = ("eval_loss", "perplexity")
-"""Metrics that depend on the tokenizer: bits_per_byte does not."""
 
 
 def check_pipeline(pipeline: LoadedPipeline) -> Samples:
@@ -146,16 +145,15 @@ def _tokenizer_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Problem
     model, spec = model_reference(stage.init), pipeline.sweeps[stage.name].spec
     if model is None or model.role != "top":
         return
-    per_token = [o.metric for o in spec.objectives if o.metric in _PER_TOKEN]
-    searched = {"vocab_size", "tokenizer"} & pipeline.sweeps[model.stage].spec.domains().keys()
-    if per_token and searched:
-        key = min(searched)
-        yield (
-            ("init",),
-            f"the models of {model.stage} have different tokenizers (it searches {key}), so "
-            f"{per_token[0]} per token does not compare them; use metric: bits_per_byte, or "
-            f"{model.stage}.winner",
-        )
+    searched = tuple(pipeline.sweeps[model.stage].spec.domains())
+    for metric in (o.metric for o in spec.objectives):
+        if key := metric_key(spec, metric, searched, ("tokenizer", "vocab_size")):
+            yield (
+                ("init",),
+                f"the models of {model.stage} have different tokenizers (it searches {key}), so "
+                f"{metric} per token does not compare them{other_metric(spec, searched)}, or "
+                f"{model.stage}.winner",
+            )
 
 
 def _column_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Problems:

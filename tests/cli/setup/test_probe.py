@@ -30,7 +30,7 @@ def file(tune: Tune) -> str:
     return "shapes.yaml"
 
 
-@pytest.mark.slow
+@pytest.mark.layouts
 def test_fastest_layout_is_kept_for_trials_of_the_shape(tune: Tune, file: str) -> None:
     out = tune("probe", file, "--steps", "8").out
     for layout in ("{dp_replicate: 2}", "{dp_shard: 2}"):

@@ -113,24 +113,31 @@ def train(folder: Path, attempt: int, disk: str, *, crash: str = "") -> list[int
     return [rank.wait(timeout=120) for rank in ranks]
 
 
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, float]]:
+    """The curve of a trial of which no rank dies."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert train(folder, 1, "disk") == [0, 0]
+    return curve(folder)
+
+
+def curve(folder: Path) -> dict[int, dict[str, float]]:
+    reports = read_reports(TrialPaths(folder / "trial"))
+    return {r.step: without_timing(r.metrics) for r in reports}
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("point", ["checkpoint:local:3", "checkpoint:sent:3"])
-def test_rank_that_dies_between_disk_and_sweep_folder(tmp_path: Path, point: str) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    whole.mkdir()
-    cut.mkdir()
-    assert train(whole, 1, "disk") == [0, 0]
-    codes = train(cut, 1, "disk", crash=point)
+def test_rank_that_dies_between_disk_and_sweep_folder(
+    tmp_path: Path, whole: dict[int, dict[str, float]], point: str
+) -> None:
+    codes = train(tmp_path, 1, "disk", crash=point)
     assert codes[1] == -9
     assert codes[0] != 0
-    assert newest_checkpoint(cut / "trial").step == 2
-    own = [on_disk(cut / f"disk_{rank}") for rank in (0, 1)]
+    assert newest_checkpoint(tmp_path / "trial").step == 2
+    own = [on_disk(tmp_path / f"disk_{rank}") for rank in (0, 1)]
     assert "rank_00001/step_00000002" in own[1]
     assert not any("rank_00001" in name for name in own[0])
-    assert train(cut, 2, "disk") == [0, 0]
-    curves = [
-        {r.step: without_timing(r.metrics) for r in read_reports(TrialPaths(folder / "trial"))}
-        for folder in (whole, cut)
-    ]
-    assert curves[0] == curves[1]
-    assert newest_checkpoint(cut / "trial").step == STEPS
+    assert train(tmp_path, 2, "disk") == [0, 0]
+    assert curve(tmp_path) == whole
+    assert newest_checkpoint(tmp_path / "trial").step == STEPS

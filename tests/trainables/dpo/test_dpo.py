@@ -82,7 +82,7 @@ def test_parts_of_a_batch_have_the_loss_of_the_whole(
         assert metrics == pytest.approx(whole.curve[step], rel=1e-4, abs=1e-5), step
 
 
-@pytest.mark.slow
+@pytest.mark.layouts
 def test_two_ranks_learn_what_one_does(tmp_path: Path) -> None:
     """What the losses of a batch have in common is of both ranks, as are the metrics."""
     command = [sys.executable, "-m", "tests.trainables.dpo.ranks"]

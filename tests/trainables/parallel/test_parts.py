@@ -9,7 +9,7 @@ import pytest
 from tests.trainables.parallel.test_layouts import spawn
 
 
-@pytest.mark.slow
+@pytest.mark.layouts
 def test_shared_layers_learn_what_a_whole_model_learns(tmp_path: Path) -> None:
     spawn(tmp_path, 2, [], "tests.trainables.parallel.heads")
 

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.trainables.local import ROOT
 
 LIMIT_S = 3.0
@@ -35,15 +33,17 @@ Path(log.parent, "returned").touch()
 """
 
 
-@pytest.mark.parametrize("kind", ["prints", "reports", "silent"])
-def test_only_a_silent_process_is_ended(tmp_path: Path, kind: str) -> None:
-    log = tmp_path / "rank_0.log"
-    program = [sys.executable, "-c", WATCHED.format(limit=LIMIT_S), str(log), kind]
-    done = subprocess.run(program, cwd=ROOT, capture_output=True, timeout=100, check=False)
-    assert (tmp_path / "returned").exists() is (kind != "silent"), done.stderr
-    assert (done.returncode == 0) is (kind != "silent")
-    if kind == "silent":
-        text = log.read_text()
-        assert "no sign of life for" in text
-        assert re.search(r"^Timeout \(0:00:0", text, re.MULTILINE)
-        assert "<string>" in text
+def test_only_a_silent_process_is_ended(tmp_path: Path) -> None:
+    started = {}
+    for kind in ("prints", "reports", "silent"):  # at once: each takes seconds
+        (tmp_path / kind).mkdir()
+        log = str(tmp_path / kind / "rank_0.log")
+        program = [sys.executable, "-c", WATCHED.format(limit=LIMIT_S), log, kind]
+        started[kind] = subprocess.Popen(program, cwd=ROOT)
+    ended = {kind: process.wait(timeout=100) for kind, process in started.items()}
+    returned = {kind for kind in started if (tmp_path / kind / "returned").exists()}
+    assert returned == {kind for kind, code in ended.items() if code == 0} == {"prints", "reports"}
+    text = (tmp_path / "silent" / "rank_0.log").read_text()
+    assert "no sign of life for" in text
+    assert re.search(r"^Timeout \(0:00:0", text, re.MULTILINE)
+    assert "<string>" in text

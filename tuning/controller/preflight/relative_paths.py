@@ -16,6 +16,7 @@ from search_spaces.nested import walk
 from search_spaces.spec.sweep import SweepSpec
 from trainables.config import Problem
 from trainables.registry import resolve
+from tuning.controller.preflight.comparability import comparability_notes
 from tuning.controller.preflight.samples import sample
 
 _NAME = re.compile(r"([\w/.-]+)(?:\\s[*+?]?|\s)*[=:]")
@@ -31,6 +32,7 @@ def file_notes(loaded: LoadedSweep, *, files: bool) -> list[str]:
         files: whether this machine has the files of the data.
     """
     notes = [*warn_relative_paths(loaded), *_warn_patterns(loaded), *_warn_shell(loaded.command)]
+    notes += comparability_notes(loaded.spec)
     return [*notes, *data_notes(loaded)] if files else notes
 
 

@@ -28,6 +28,7 @@ def test_faster_loss_and_compiled_blocks_give_the_gradients_of_one_process(tmp_p
     spawn(tmp_path, 2, ["gradients"], PROGRAM)
 
 
+@pytest.mark.layouts
 def test_a_compiled_trial_on_two_ranks_learns_what_one_process_learns(tmp_path: Path) -> None:
     spawn(tmp_path, 2, ["trial"], PROGRAM)
     one = {**CONFIG, "num_layers": 2}
