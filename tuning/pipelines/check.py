@@ -22,7 +22,11 @@ from search_spaces.pipeline.stages import (
 from trainables.data.stage.files import data_problem, outputs
 from trainables.registry import resolve
 from tuning.controller.preflight.checks import preflight
-from tuning.controller.preflight.comparability import metric_key, other_metric
+from tuning.controller.preflight.comparability import (
+    comparability_notes,
+    metric_key,
+    other_metric,
+)
 from tuning.evaluation.average import method_of
 from tuning.evaluation.benchmark_tasks import find_tasks, task_options
 from tuning.evaluation.export_model import check_formats
@@ -138,6 +142,16 @@ def _choice_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Problems:
     elif judge.mode is None and judge.metric not in [o.metric for o in spec.objectives]:
         text = f"{judge.stage}.{judge.metric}"
         yield ("choose_by",), f"is less or more better? write 'min {text}' or 'max {text}'"
+
+
+def pipeline_notes(pipeline: LoadedPipeline) -> list[str]:
+    """A line for each train stage whose metric does not compare its trials."""
+    sweeps = {name: pipeline.sweeps[name] for name in pipeline.order if name in pipeline.sweeps}
+    return [
+        f"stage {name}: {note}"
+        for name, sweep in sweeps.items()
+        for note in comparability_notes(sweep.spec)
+    ]
 
 
 def _tokenizer_problems(pipeline: LoadedPipeline, stage: TrainStage) -> _Problems:

@@ -21,7 +21,7 @@ from search_spaces.pipeline.loading import LoadedPipeline, freeze, load_pipeline
 from tuning.cluster.connection import check_cluster_auth
 from tuning.cluster.warm_cluster import shared_cluster
 from tuning.pipelines.base import Notify, RunSession, StageContext
-from tuning.pipelines.check import check_pipeline
+from tuning.pipelines.check import check_pipeline, pipeline_notes
 from tuning.pipelines.control import remove_commands
 from tuning.pipelines.folder import require_own, sign_pipeline
 from tuning.pipelines.order import StageOrder
@@ -95,6 +95,9 @@ def _run(file: str | Path, options: PipelineOptions, is_resumed: bool) -> Pipeli
         options.get("notify", lambda line: None),
         is_resumed,
     )
+    if not is_resumed:
+        for note in pipeline_notes(pipeline):
+            context.notify(note)
     with acquire_lock(paths.lock) as fence:
         remove_commands(paths)  # those that come from here on are for this session
         context = replace(context, fence=fence)

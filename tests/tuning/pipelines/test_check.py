@@ -10,7 +10,7 @@ import pytest
 from search_spaces.errors import UserError
 from search_spaces.pipeline.loading import load_pipeline
 from trainables.causal_lm.config import CausalLMConfig
-from tuning.pipelines.check import check_pipeline
+from tuning.pipelines.check import check_pipeline, pipeline_notes
 from tuning.pipelines.keys import stage_keys
 
 SHIPPED = Path(__file__).parents[3] / "search_spaces" / "pipelines" / "stories.yaml"
@@ -50,12 +50,15 @@ def test_a_pipeline_that_cannot_run_is_refused_in_one_line(
 
 
 def test_models_with_different_tokenizers_are_not_compared_per_token(tmp_path: Path) -> None:
+    sizes = "pretrain.space.vocab_size={choice: [300, 512]}"
     found = problems(
-        "pretrain.space.vocab_size={choice: [300, 512]}",
+        sizes,
         change=lambda text: text.replace("        vocab_size: 512\n", ""),
         folder=tmp_path,
     )
     assert "the models of pretrain have different tokenizers (it searches vocab_size)" in found
+    (note,) = pipeline_notes(load_pipeline(tmp_path / "stories.yaml", [sizes]))
+    assert note.startswith("stage pretrain: metric: eval_loss is per token")
 
 
 def test_a_trainable_that_takes_no_model_cannot_have_init(tmp_path: Path) -> None:

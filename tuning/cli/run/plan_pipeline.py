@@ -34,7 +34,7 @@ def plan_pipeline(
     from search_spaces.pipeline.loading import load_pipeline
     from tuning.cli.table import Table
     from tuning.cluster.connection import ray_cluster
-    from tuning.pipelines.check import check_pipeline
+    from tuning.pipelines.check import check_pipeline, pipeline_notes
     from tuning.pipelines.folder import find_pipeline
     from tuning.pipelines.keys import stage_keys
 
@@ -59,7 +59,7 @@ def plan_pipeline(
     rows = _rows(pipeline, forecasts, done)
     console.print(Text.assemble((pipeline.name, "bold"), f": {len(pipeline.stages)} stages"))
     console.print(Table.of(_PLAN, rows, flexible=("after", "budget", "forecast")))
-    print_lines(console, *_whole(pipeline, forecasts, done))
+    print_lines(console, *pipeline_notes(pipeline), *_whole(pipeline, forecasts, done))
 
 
 def _rows(
