@@ -19,6 +19,7 @@ from benchmarks.machine import machine
 from benchmarks.process import ROOT, started
 
 NAMES = ("tune run", "tune resume", "tune run, after tune up", "tune run, directly after that")
+_ENV = {"PYTHONPATH": str(ROOT)}  # the file of the trainable imports this package
 REPORTS = 100_000
 """More than a trial makes before the run is ended."""
 
@@ -50,11 +51,11 @@ def first_report(
     """
     file = folder / name / "trials" / "t0000" / "reports.jsonl"
     before = _size(file)
-    with started(command, folder / "output.log", {}) as process:
+    with started(command, folder / "output.log", _ENV) as process:
         start = time.monotonic()
         while _size(file) == before:
             if process.poll() is not None or time.monotonic() - start > timeout_s:
-                raise SystemExit(f"no report; see {folder / 'output.log'}")
+                raise SystemExit(f"no report: {(folder / 'output.log').read_text()[-2000:]}")
             time.sleep(0.01)
         seconds = time.monotonic() - start
         time.sleep(stay_s)
@@ -76,7 +77,7 @@ def measure(workers: int, timeout_s: float, stay_s: float) -> tuple[float, ...]:
         resume = [*tune, "resume", str(folder / "first")]
         cold = first_report(run, folder, timeout_s), first_report(resume, folder, timeout_s)
         output = folder / "up.log"
-        with started([*tune, "up", str(folder / "sweep.yaml")], output, {}) as up:
+        with started([*tune, "up", str(folder / "sweep.yaml")], output, _ENV) as up:
             if up.wait(timeout_s):
                 raise SystemExit(output.read_text())
         try:
@@ -84,7 +85,7 @@ def measure(workers: int, timeout_s: float, stay_s: float) -> tuple[float, ...]:
             first = first_report(warm, folder, timeout_s, "warm", stay_s)
             return *cold, first, first_report(again, folder, timeout_s, "again")
         finally:
-            with started([*tune, "down"], output, {}) as down:
+            with started([*tune, "down"], output, _ENV) as down:
                 down.wait(timeout_s)
 
 

@@ -188,7 +188,10 @@ def main(file: str, idle_s: float) -> None:
     """Serve this user, until there is no more use for it."""
     path = socket_path(create=True)
     lock = open(path.with_name("lock"), "w")  # noqa: SIM115 - held until the process ends
-    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        sys.exit("an earlier tune up ends with the command that it runs; try again after that")
     path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
         listener.bind(str(path))

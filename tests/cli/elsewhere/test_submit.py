@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import importlib.util
+import sys
 import tempfile
 from collections.abc import Iterator
 
 import pytest
 
 from tests.cli.conftest import DIGITS, ROOT, Tune
+from tuning.cluster.identity import socket_path
 
 FILE = ROOT / "search_spaces" / "llm.yaml"
 NEEDS_NONE = importlib.util.find_spec("aiohttp_cors") is not None
@@ -59,6 +62,18 @@ def test_slurm_has_no_address(tune: Tune) -> None:
 def test_up_for_jobs_has_no_file(tune: Tune) -> None:
     assert "takes neither a file nor --idle" in tune.refused("up", "--jobs", FILE)
     assert "takes neither a file nor --idle" in tune.refused("up", "--jobs", "--idle", "1h")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="tune up needs Linux")
+def test_up_waits_for_the_end_of_an_earlier_one(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as base:  # sockets have short names
+        monkeypatch.setenv("RAY_TMPDIR", base)
+        with socket_path(create=True).with_name("lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            said = tune("up", code=1).err
+    assert said == ("an earlier tune up ends with the command that it runs; try again after that\n")
 
 
 @pytest.mark.skipif(NEEDS_NONE, reason="the extra is installed")

@@ -17,6 +17,7 @@ from tuning.cli.formatting import echo
 
 _POLL_S = 0.1
 _IDLE = "30m"
+_ENDED = "a command of another folder or environment began, and it gave way; try again after that"
 
 
 def up(
@@ -76,7 +77,8 @@ def _start_keeper(file: Path | None, idle: str, seconds: float) -> None:
         time.sleep(_POLL_S)
     if found is None or not found["ready"]:
         _ask("down")
-        echo(log.read_text(errors="replace"), err=True, nl=False)
+        said = log.read_text(errors="replace").strip()
+        echo(said or f"tune up: {_ENDED}", err=True)
         raise typer.Exit(1)
     echo(f"process {process.pid} is up, and ends after {idle} without a command or by: tune down")
 
