@@ -37,7 +37,7 @@ def test_fastest_layout_is_kept_for_trials_of_the_shape(tune: Tune, file: str) -
         needs = r"([\d.]+) MiB a rank at most \(by arithmetic ([\d.]+) MiB\)$"
         line = re.search(rf"^{layout}: [\d.]+ steps/s, {needs}", out, re.MULTILINE)
         assert line, out
-        assert float(line[1]) == pytest.approx(float(line[2]), rel=0.15), layout
+        assert float(line[1]) <= 1.15 * float(line[2]), layout
     found = re.search(r"^fastest    ({.*?}), which trials", out, re.MULTILINE)
     assert found is not None
     (record,) = (tune.cwd / "sweeps" / ".probes").glob("*.json")
