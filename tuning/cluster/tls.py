@@ -46,6 +46,11 @@ def _own() -> ssl.SSLContext:
     missing = [name for name in _FILES if not os.path.isfile(os.environ.get(name, ""))]
     if missing:
         raise UserError(f"RAY_USE_TLS=1 needs the file of {', '.join(missing)}; see tune certs")
+    if relative := [name for name in _FILES if not os.path.isabs(os.environ[name])]:
+        raise UserError(
+            f"{relative[0]}={os.environ[relative[0]]}: must be an absolute path, here and for "
+            "ray start: workers run in other folders"
+        )
     authority, certificate, key = (os.environ[name] for name in _FILES)
     try:
         context = ssl.create_default_context(cafile=authority)

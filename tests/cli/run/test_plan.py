@@ -353,7 +353,8 @@ def test_layout_is_simulated_without_its_ranks(tune: Tune) -> None:
     assert lines[0] == "layout     dp_replicate 1 x dp_shard 8 x tp 2: 16 ranks"
     assert "weights" in lines[1]
     assert "sends dp_shard" in lines[2]
-    assert [line.partition(" nodes")[0] for line in lines[3:]] == ["1", "2", "4", "8"]
+    nodes = [line.partition("  ")[0] for line in lines[3:]]
+    assert nodes == ["1 node", "2 nodes", "4 nodes", "8 nodes"]
     assert all(line.endswith(("90%", "85%", "75%")) for line in lines[4:])
     facts = json.loads(tune("plan", file, "--simulate", "--workers", "16", "--json").out)
     assert facts["ranks"] == 16

@@ -175,6 +175,22 @@ def test_verification_that_compares_nothing_is_refused(
     assert "learning_rate may be 0" in tune.refused(*given, "3")
 
 
+def test_verification_is_beyond_both_ends_of_the_band(
+    tune: Tune, small: Callable[..., SweepPaths]
+) -> None:
+    def flat(config: dict[str, Any]) -> float:
+        noise = random.Random(str(config)).gauss(0, 0.02)
+        return 2 + 0.05 * math.log(config["learning_rate"] / 2) ** 2 + noise
+
+    whole = {"lograndint": [1, 100]}
+    small({"hidden_size": [32, 64, 128]}, 36, flat, rate=whole)
+    tune.write("big.yaml", TARGET.replace("{loguniform: [1.0e-5, 1.0e-1]}", str(whole)))
+    band = found(tune)["rules"][0]["value"]
+    refused = tune.refused("transfer", "small", "--to", "big.yaml", "--verify", "5")
+    factor = float(refused.partition("by factors of ")[2].split()[0])
+    assert factor == pytest.approx(band["value"] / band["low"], rel=0.01)
+
+
 def test_target_that_fixes_what_is_to_be_predicted(
     tune: Tune, small: Callable[..., SweepPaths]
 ) -> None:

@@ -93,6 +93,10 @@ def test_certificate_of_another_authority_is_refused(
 def test_missing_and_damaged_files_are_named(
     certs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
+    use(monkeypatch, Path("certs"))
+    with pytest.raises(UserError, match=r"CA_CERT=certs/ca\.crt: must be an absolute"):
+        check_tls(f"{HOST}:1", "--address")
     use(monkeypatch, certs)
     (certs / "ca.crt").write_text("no certificate")
     with pytest.raises(UserError, match=r"ca\.crt.* is no PEM"):

@@ -47,7 +47,7 @@ def render(
     The file says in `cluster` which machines there are. Overlays are kustomize components, which
     kubectl apply -k DIR puts together.
 
-    Example: tune render k8s search_spaces/llm.yaml k8s --with queue --with spot
+    Example: tune render k8s llm.yaml k8s --with queue --with spot
     """
     from results.storage.folder import write_folder
     from search_spaces.loading.sweep_file import load_sweep

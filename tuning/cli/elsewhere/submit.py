@@ -51,7 +51,7 @@ def submit(
     gets; a Ray cluster has its own. All of them see the sweep's folder; in Kubernetes it is on
     their volume. The same command continues a sweep that was cancelled.
 
-    Example: tune submit search_spaces/llm.yaml --to slurm --with partition=low --with time=8:00:00
+    Example: tune submit llm.yaml --to slurm --with partition=low --with time=8:00:00
     """
     from results.sweep_folder.folder import sweep_argument
     from tuning.controller.sweep_dir.create import discard_empty_sweep

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from search_spaces.errors import UserError
+from search_spaces.errors import UserError, quantity
 from tuning.cli.formatting import echo, size
 from tuning.cli.json_output import print_json
 
@@ -122,7 +122,7 @@ def _efficiency_lines(steps: list[dict[str, Any]] | None) -> Iterator[str]:
     if steps is None:
         yield "efficiency unknown: set cluster.bandwidth and cluster.tflops"
     for step in steps or ():
-        nodes = f"{step['nodes']} nodes    "
+        nodes = f"{quantity(step['nodes'], 'node'):<11}"
         if step["seconds"] is None:
             yield f"{nodes}this layout does not have {step['ranks']} ranks"
             continue

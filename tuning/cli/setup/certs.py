@@ -34,7 +34,8 @@ def certs(
     for made in make_certificates(folder, hosts, days, also):
         echo(f"{made}: {CERTIFICATE}, {KEY}")
     echo(f"""
-Each machine needs its folder, {CA_CERTIFICATE}, and in the environment of `ray start` and `tune`:
+Each machine needs its folder, {CA_CERTIFICATE}, and in the environment of `ray start` and `tune`,
+with the absolute path of DIR there:
 
     export RAY_USE_TLS=1 RAY_TLS_CA_CERT=DIR/{CA_CERTIFICATE}
     export RAY_TLS_SERVER_CERT=DIR/HOST/{CERTIFICATE} RAY_TLS_SERVER_KEY=DIR/HOST/{KEY}

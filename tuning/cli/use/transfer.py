@@ -140,7 +140,8 @@ def _values_around(target: SweepSpec, found: Transfer, count: int) -> tuple[Rule
         names = ", ".join(rule.name for rule in found.rules)
         raise UserError(f"--verify: varies a parameter by a factor, and {names} may be 0")
     value = rule.value.value
-    factor = max(2.0, rule.value.high / value)  # closer ones may differ less than two seeds
+    beyond = rule.value.high / value, value / rule.value.low
+    factor = max(2.0, *beyond)  # closer ones may differ less than two seeds
     steps = range(-((count - 1) // 2), count // 2 + 1)
     away = {_fitting(target, rule.name, value * factor**k): abs(k) for k in steps}
     if len(away) < count or min(away) <= 0:
