@@ -179,8 +179,8 @@ def restore(run: SweepController) -> dict[str, list[Report]]:
     reports = run.table.read_back()
     records = list(run.records.values())
     # at rungs no trial is compared with those of an earlier file, perhaps of other data
-    ended = (r for r in records if r.state.finished)
-    earlier = {r.id for r in ended if compatible_params(run.spec, r) is None}
+    finished = (r for r in records if r.state.finished)
+    earlier = {r.id for r in finished if compatible_params(run.spec, r) is None}
     fits = (r for r in records if r.id not in earlier)
     undecided = run.scheduler.replay((r, p) for r in fits for p in reports[r.id])
     numbers = {r.number for r in records}
