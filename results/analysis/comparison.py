@@ -121,7 +121,7 @@ def summarize_sweep(paths: SweepPaths, name: str) -> SweepSummary:
         sum(not r.state.active for r in records),
         best,
         sum(r.worker_seconds for r in records),
-        progress(records, reports, spec),
+        progress(records, [p for r, of in trials if r.eligible for p in of], spec),
         front,
     )
 
@@ -136,7 +136,7 @@ def progress(
     least, points = math.inf, []
     for report in sorted(reports, key=lambda r: r.time):
         value = report.metrics.get(spec.metric, math.nan)
-        if cost(value, spec.mode) < least:  # False for a NaN
+        if math.isfinite(value) and cost(value, spec.mode) < least:
             least = cost(value, spec.mode)
             points.append((float(np.interp(report.time, times, spent)), value))
     return points

@@ -25,7 +25,7 @@ from results.records import environment
 from results.records.environment import Environment
 from results.records.notes import Note, read_notes
 from results.records.spec_file import read_spec
-from results.records.trial import TrialRecord, TrialState, read_trials_with_reports
+from results.records.trial import Report, TrialRecord, TrialState, read_trials_with_reports
 from results.records.worker_samples import phase_seconds
 from results.sweep_folder.folder import sweep_argument
 from search_spaces.errors import UserError
@@ -117,6 +117,10 @@ class SweepData:
         """Steps at which the scheduler compares trials; empty where it has no rungs."""
         scheduler = self.spec.scheduler
         return () if scheduler.name in _WITHOUT_RUNGS else scheduler.rung_steps
+
+    def clock(self, report: Report) -> int:
+        """Time of a report as the scheduler and its rungs count it."""
+        return int(report.metrics.get(self.spec.scheduler.time_attr, report.step))
 
     @property
     def has_variance(self) -> bool:

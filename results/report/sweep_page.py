@@ -78,7 +78,7 @@ def head(data: SweepData) -> dict[str, Any]:
     spec, domains = data.spec, data.spec.domains()
     important = [name for one in data.importances[:1] for name in one.shares]
     used = [name for e in data.summaries for name in e.record.params]
-    note = data.notes.get("", Note())
+    note, ends = data.notes.get("", Note()), [of[-1] for _, of in data.trials if of]
     return {
         "title": spec.name,
         "lead": lead(data),
@@ -91,7 +91,7 @@ def head(data: SweepData) -> dict[str, Any]:
         "axes": {
             name: {"log": d.log, "categories": d.is_categorical} for name, d in domains.items()
         },
-        "rungs": data.rung_steps,
+        "rungs": data.rung_steps if all(data.clock(r) == r.step for r in ends) else (),
         "currency": spec.prices.currency if spec.prices else "",
         "remarks": list(_remarks(data)),
         "note": note.text,

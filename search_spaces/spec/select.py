@@ -39,16 +39,19 @@ def objectives(metrics: Metrics, modes: Modes) -> tuple[Objective, ...]:
 
 _WORD = r"(?<![a-z])(?:{})(?![a-z])"
 _MAXIMISED = _WORD.format(
-    "acc|accuracy|ap|auc|auprc|auroc|bleu|dice|em|f1|iou|kappa|map|mcc|miou|mrr|ndcg|pass|"
-    "precision|psnr|r2|recall|return|reward|rouge|rougel|ssim"
+    "acc|accuracy|ap|auc|auprc|auroc|bleu|correct|dice|em|f1|hits?|iou|kappa|likelihood|map|match|"
+    "mcc|mfu|miou|mrr|ndcg|pass|pearson|per_second|precision|psnr|r2|recall|return|reward|rouge|"
+    "rougel|score|spearman|ssim|success|throughput|top|win"
 )
-_MINIMISED = _WORD.format("cost|err|error|loss|nll|rmse")
+_MINIMISED = _WORD.format("cost|err|error|loss|mae|mse|nll|perplexity|ppl|regret|rmse|wer")
+_NEGATED = _WORD.format("neg|negative")
 
 
-def is_maximised(metric: str) -> bool:
-    """Whether a word of the metric's name, like `val/accuracy`, says that more is better."""
-    name = metric.lower()
-    return bool(re.search(_MAXIMISED, name)) and not re.search(_MINIMISED, name)
+def mode_of_name(metric: str) -> Mode | None:
+    """Whether less or more is better by the words of a name like `val/accuracy`; None: unknown."""
+    text = f"{metric} {re.sub('(?<=[a-z])(?=[A-Z])', '_', metric)}".lower()
+    up, down, turned = (bool(re.search(w, text)) for w in (_MAXIMISED, _MINIMISED, _NEGATED))
+    return None if up == down else "max" if up != turned else "min"
 
 
 def default_mode(mode: object, info: ValidationInfo) -> object:
@@ -59,7 +62,7 @@ def default_mode(mode: object, info: ValidationInfo) -> object:
     """
     metrics = info.data.get("metrics", [])
     names = [metrics] if isinstance(metrics, str) else metrics
-    if mode is None and (high := next(filter(is_maximised, names), None)):
+    if mode is None and (high := next((n for n in names if mode_of_name(n) == "max"), None)):
         text = f"{high} needs a mode: max if more is better, else min"
         raise PydanticCustomError("plain", "{text}", {"text": text, "path": ("metric",)})
     return "min" if mode is None else mode

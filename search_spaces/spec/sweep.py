@@ -221,7 +221,7 @@ class SweepSpec(Section):
         constraints, fixed = data.get("constraints", []), data.get("fixed", {})
         if problem := grid_problem([parse(text) for text in constraints], space, fixed):
             raise ValueError(problem)
-        points = len(feasible_grid_points(constraints, space, fixed))
+        points = len(feasible_grid_points(constraints, space, fixed)) * data.get("replicates", 1)
         return budget.model_copy(update={"trials": min(points, budget.trials or points)})
 
     @property

@@ -55,6 +55,11 @@ def test_other_loops_keep_their_steps(tmp_path: Path) -> None:
     assert named.number({"loss": 1.0}, 1000) == (1000, {"loss": 1.0})
 
 
+def test_reports_without_the_clock_are_named(tmp_path: Path) -> None:
+    assert steps_of(tmp_path, [{"other": 1.0}, {"loss": 1.0}]) == [1, 2]
+    assert "reported no epoch" in TrialPaths(tmp_path).warning(1).read_text()
+
+
 def test_report_of_an_earlier_time_does_not_count_and_is_named(tmp_path: Path) -> None:
     epochs = [{"epoch": e, "loss": 1.0} for e in (1.0, 2.0, 1.5, 3.0)]
     assert steps_of(tmp_path, epochs) == [1, 2, None, 3]
@@ -103,7 +108,8 @@ while True:
 
 def test_resumed_command_may_begin_with_the_step_of_its_checkpoint(tmp_path: Path) -> None:
     for attempt, steps in ((1, [1, 2]), (2, [3, 4])):
-        channel = run_command(tmp_path / "t", python(NANOGPT), attempt=attempt, **LOSS)
+        kept = LOSS["retention"]
+        channel = run_command(tmp_path / "t", python(NANOGPT), attempt=attempt, retention=kept)
         assert list(channel.curve) == steps
     found = newest_intact(TrialPaths(tmp_path / "t"))
     assert found is not None

@@ -99,6 +99,9 @@ class StepCounter:
         if step is None:
             is_shared = self._shares_steps and goes_on and self._lacks_metric
             step = max(self.last + (not is_shared), math.floor(clock or 0))
+        if has_metric and clock is None and self._clock == -math.inf and self._time_attr != "step":
+            what = f"reported no {self._time_attr}, by which the scheduler goes"
+            warn_once(self._job, f"{what}; its steps count in its place")
         self._step, self._clock = step, self._clock if clock is None else clock
         self._lacks_metric = not has_metric
         return step, numbers

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from results.analysis.outcome_constraints import with_violations
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
 from results.records.trial import TrialState, read_reports, read_trial, read_trials, write_trial
@@ -141,7 +142,9 @@ def _stop_trial(paths: SweepPaths, trial_id: str) -> bool:
         return False
     reports = read_reports(files)
     end = {"reason": "by hand", "end_step": reports[-1].step if reports else None}
-    write_trial(files, record.model_copy(update={"state": TrialState.STOPPED, **end}))
+    stopped = record.model_copy(update={"state": TrialState.STOPPED, **end})
+    constraints = read_spec(paths).outcome_constraints
+    write_trial(files, with_violations(stopped, constraints, lambda: reports))
     return True
 
 

@@ -25,6 +25,7 @@ from tuning.controller.tracking.monitoring import exporters
 from tuning.controller.tracking.notify import Notifier
 from tuning.controller.tracking.observer import TrackerObserver, make_tracker
 from tuning.controller.tracking.tracking_client import START_DELAY_S
+from tuning.search.compatibility import compatible_params
 from tuning.search.schedulers import Decision
 
 if TYPE_CHECKING:
@@ -177,7 +178,11 @@ def restore(run: SweepController) -> dict[str, list[Report]]:
     """
     reports = run.table.read_back()
     records = list(run.records.values())
-    undecided = run.scheduler.replay((r, p) for r in records for p in reports[r.id])
+    # at rungs no trial is compared with those of an earlier file, perhaps of other data
+    finished = (r for r in records if r.state.finished)
+    earlier = {r.id for r in finished if compatible_params(run.spec, r) is None}
+    fits = (r for r in records if r.id not in earlier)
+    undecided = run.scheduler.replay((r, p) for r in fits for p in reports[r.id])
     numbers = {r.number for r in records}
     run.study.rebuild(run.lifecycle.configuration(n) for n in sorted(numbers))
     for number, params in run.study.proposals(numbers):

@@ -210,6 +210,10 @@ class SweepController:
             self.lifecycle.finish(trial_id, TrialState.STOPPED, f"pruned: {pruned}", step)
         elif self.table.last_step(trial_id) is None:
             self._fail_without_value(trial_id, "never reported", None)
+        elif self.scheduler.final_values(trial_id) is None:
+            names = " and ".join(o.metric for o in self.spec.objectives)
+            error = f"never reported {names} together, so that they are not compared"
+            self.lifecycle.fail(trial_id, error, Remedy.FAIL_TRIAL, self.table.last_step(trial_id))
         else:
             self.lifecycle.complete(trial_id)
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from results.checkpoints.retention import Retention
 from results.records.trial import TrialRecord
+from search_spaces.spec.command import ReportFromSpec
 from search_spaces.spec.layout import DDP
 from search_spaces.spec.sweep import SweepSpec
 from trainables.job import TrialJob
@@ -25,7 +26,9 @@ def trial_identity(spec: SweepSpec, config: dict[str, Any], seed: int) -> str:
     workers = elastic if request.elastic else request.max_workers
     section = request.layout if isinstance(request.layout, str) else request.layout.model_dump()
     layout = () if request.layout == DDP else (section,)
-    return identity(resolve_again(spec.trainable).source(), full, seed, workers, *clock, *layout)
+    read = () if spec.report_from == ReportFromSpec() else (spec.report_from.model_dump(),)
+    source = resolve_again(spec.trainable).source()
+    return identity(source, full, seed, workers, *clock, *layout, *read)
 
 
 def make_job(

@@ -23,6 +23,7 @@ from results.records.trial import (
     write_trial,
 )
 from results.storage.fencing import Fence, NullFence
+from search_spaces.formulas.constraints import violations
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.attempts import claim_next_attempts, count_reports
 from tuning.controller.resources.budget import BudgetTracker
@@ -68,7 +69,7 @@ class TrialTable:
         self.budget = BudgetTracker(spec.budget, spec.mode, spec.prices)
         self.fence: Fence = fence or NullFence()
         self._curves: dict[str, Curve] = {}
-        self._metrics: dict[str, set[str]] = {}
+        self._metrics: dict[str, dict[str, float]] = {}
         self._batch: _Batch | None = None
         self._later: _Batch | None = None
 
@@ -195,7 +196,8 @@ class TrialTable:
 
     def add_report(self, trial_id: str, report: Report) -> None:
         """Add a report to a trial's curve; it is in the trial's folder already."""
-        self._metrics.setdefault(trial_id, set()).update(report.metrics)
+        newest = self._metrics.setdefault(trial_id, {})
+        newest.update(report.metrics)
         value = report.metrics.get(self._metric)
         if value is None or not math.isfinite(value):
             return
@@ -203,7 +205,8 @@ class TrialTable:
         while curve and curve[-1][0] >= report.step:  # a later attempt repeats the step
             curve.pop()
         curve.append((report.step, value))
-        self.budget.record_value(trial_id, value)
+        broken = violations(self.spec.outcome_constraints, newest).values()
+        self.budget.record_value(trial_id, value, feasible=all(amount <= 0 for amount in broken))
 
     def curve(self, trial_id: str) -> Curve:
         """Step and value of each report with a finite value of the first objective."""
@@ -227,7 +230,7 @@ class TrialTable:
 
     def reported_metrics(self, trial_id: str) -> set[str]:
         """Names of all metrics that a trial reported."""
-        return self._metrics.get(trial_id, set())
+        return set(self._metrics.get(trial_id, ()))
 
     def _add(self, record: TrialRecord) -> None:
         self.records[record.id] = record

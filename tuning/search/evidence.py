@@ -50,6 +50,7 @@ class TrialEvidence:
         failed: whether it ended without a usable value.
         over: whether it has ended.
         step_seconds: seconds that it took per step; 0 if that is not known.
+        infeasible: whether it violates an outcome constraint.
     """
 
     params: Mapping[str, Any]
@@ -57,6 +58,7 @@ class TrialEvidence:
     failed: bool = False
     over: bool = True
     step_seconds: float = 0.0
+    infeasible: bool = False
 
 
 @dataclass(frozen=True)

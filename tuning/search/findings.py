@@ -32,8 +32,8 @@ class Finding(BaseModel):
         params: searched parameters by dotted name.
         config: the trainable's whole configuration, nested.
         complete: whether it was not stopped early.
-        curve: (step, value), ascending, never empty: of the learning sweep's first objective, or
-            of the objective that replaces it.
+        curve: (step of the scheduler's clock, value), ascending, never empty: of the learning
+            sweep's first objective, or of the objective that replaces it.
         values: last value of each objective; empty if only ranks count.
         ranks: in its sweep by each objective, from 0 (best) to 1 (worst).
         identity, violations: see `TrialRecord`.

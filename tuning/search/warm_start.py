@@ -40,6 +40,7 @@ def source_sweeps(spec: SweepSpec, storage: str | None) -> list[SweepPaths]:
         found = [find_sweep(name, storage) for name in spec.search.warm_start]
         for source in found:
             check_records(source).require()
+            _refuse_opposite_modes(spec, source)
     except UserError as e:
         raise UserError(*(f"search.warm_start: {line}" for line in e.problems)) from e
     return found
@@ -78,6 +79,8 @@ def collect_findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
     same = is_same_task(spec, theirs) and [g and g.metric for g in goals] == _metrics(spec)
     ranks = [_ranks(ended, goal) for goal in goals]
     first = goals[0] or theirs.objectives[0]
+    here = {n: v for n, v in _flat(spec.fixed) if n in theirs.domains()}
+    alike = [same and here.items() <= {**here, **one.record.params}.items() for one in ended]
     found = [
         Finding(
             source=f"{source.name}/{one.record.id}",
@@ -86,12 +89,13 @@ def collect_findings(source: SweepPaths, spec: SweepSpec) -> list[Finding]:
             config=one.record.config,
             complete=one.record.state is TrialState.COMPLETED,
             curve=one.curves[first.metric],
-            values=[one.last(name) for name in _metrics(spec)] if same else [],
+            values=[one.last(name) for name in _metrics(spec)] if is_like else [],
             ranks=[by[one.record.id] for by in ranks],
-            identity=one.record.identity,
-            violations=one.record.violations if same else {},
+            # with another trial's weights it is not what its configuration would give
+            identity="" if one.record.lineage else one.record.identity,
+            violations=one.record.violations if is_like else {},
         )
-        for one in ended
+        for one, is_like in zip(ended, alike, strict=True)
     ]
     return sorted(found, key=lambda f: f.ranks[0])
 
@@ -100,8 +104,18 @@ def describe_source(source: SweepPaths, spec: SweepSpec) -> str:
     """The evidence that a sweep would get from another one, in words."""
     found = collect_findings(source, spec)
     fit = sum(bool(params_in_space(spec, f.params, f.config)) for f in found)
-    how = "values count" if all(f.same for f in found) else _why_only_ranks(source, spec)
+    counted = sum(f.same for f in found)
+    how = "values count" if counted == len(found) else _why_only_ranks(source, spec, counted)
     return f"warm start {fit} of {len(found)} trials of {source.name} ({how})"
+
+
+def _refuse_opposite_modes(spec: SweepSpec, source: SweepPaths) -> None:
+    """What is best by the same code and metric there would be worst here."""
+    theirs = read_spec(source)
+    modes = {o.metric: o.mode for o in theirs.objectives if theirs.trainable == spec.trainable}
+    for o in spec.objectives:
+        if modes.get(o.metric, o.mode) != o.mode:
+            raise UserError(f"{source.name}: has {modes[o.metric]} {o.metric}, not {o.mode}")
 
 
 def is_same_task(ours: SweepSpec, theirs: SweepSpec) -> bool:
@@ -142,9 +156,9 @@ def _ended(
     objective there. Without it, the counterpart of the first objective is their first objective;
     the others have none.
     """
-    names = {*_metrics(spec), theirs.metric}
+    names, clock = {*_metrics(spec), theirs.metric}, theirs.scheduler.time_attr
     known = [
-        _Ended(record, _curves(source, record, names))
+        _Ended(record, _curves(source, record, names, clock))
         for record in read_trials(source)
         if not record.state.active and record.state is not TrialState.FAILED
     ]
@@ -175,13 +189,15 @@ def _ranks(ended: Sequence[_Ended], goal: Objective | None) -> dict[str, float]:
     return {one.record.id: (place + 0.5) / len(order) for place, one in enumerate(order)}
 
 
-def _why_only_ranks(source: SweepPaths, spec: SweepSpec) -> str:
+def _why_only_ranks(source: SweepPaths, spec: SweepSpec, counted: int) -> str:
     theirs = read_spec(source)
     if not is_same_task(spec, theirs):
         return "another task: ranks count"
     _, goals = _ended(source, theirs, spec)
     known = {goal.metric for goal in goals if goal}
     missing = [name for name in _metrics(spec) if name not in known]
+    if not missing:
+        return f"values of {counted} count, of others ranks: they have not the values fixed here"
     return f"ranks count: it reports no {', '.join(missing)}"
 
 
@@ -189,11 +205,13 @@ def _metrics(spec: SweepSpec) -> list[str]:
     return [o.metric for o in spec.objectives]
 
 
-def _curves(source: SweepPaths, record: TrialRecord, names: Iterable[str]) -> dict[str, Curve]:
+def _curves(
+    source: SweepPaths, record: TrialRecord, names: Iterable[str], clock: str
+) -> dict[str, Curve]:
     reports = read_reports(source.trial(record.id), record.end_step)
     return {
         name: [
-            (r.step, comparable(r.metrics[name]))
+            (int(r.metrics.get(clock, r.step)), comparable(r.metrics[name]))
             for r in reports
             if name in r.metrics and math.isfinite(r.metrics[name])
         ]

@@ -28,7 +28,7 @@ def timeline(data: SweepData) -> list[SweepEvent]:
     found = [*_rung_events(data)]
     for record, reports in data.trials:
         found += _attempts(record)
-        found += _promotions(record, reports, data.rung_steps)
+        found += _promotions(data, record, reports)
         if record.state.finished or record.state is TrialState.PAUSED:
             why = f"{record.state}: {record.reason}" if record.reason else str(record.state)
             last = record.attempts[-1].ended if record.attempts else None
@@ -57,9 +57,9 @@ def rungs_figure(data: SweepData) -> go.Figure | None:
 
 def _rung_outcomes(data: SweepData, rung: float) -> Iterator[str]:
     for record, reports in data.trials:
-        if reports and reports[-1].step > rung:
+        if reports and data.clock(reports[-1]) > rung:
             yield "went on"
-        elif _at(reports, rung) is not None:
+        elif _at(data, reports, rung) is not None:
             yield record.state.value
 
 
@@ -67,7 +67,9 @@ def _rung_events(data: SweepData) -> Iterator[SweepEvent]:
     """Each trial at each rung, with its place among those that were there before."""
     metric, mode = data.spec.metric, data.spec.mode
     for rung in data.rung_steps:
-        at = [(r, record.id) for record, of in data.trials if (r := _at(of, rung)) is not None]
+        at = [
+            (r, record.id) for record, of in data.trials if (r := _at(data, of, rung)) is not None
+        ]
         earlier: list[float] = []
         for report, trial in sorted(at, key=lambda pair: pair[0].time):
             if (value := report.metrics.get(metric)) is None:
@@ -79,11 +81,11 @@ def _rung_events(data: SweepData) -> Iterator[SweepEvent]:
 
 
 def _promotions(
-    record: TrialRecord, reports: Sequence[Report], rungs: Sequence[float]
+    data: SweepData, record: TrialRecord, reports: Sequence[Report]
 ) -> Iterator[SweepEvent]:
-    for rung in rungs:
-        after = next((r for r in reports if r.step > rung), None)
-        if after is not None and _at(reports, rung) is not None:
+    for rung in data.rung_steps:
+        after = next((r for r in reports if data.clock(r) > rung), None)
+        if after is not None and _at(data, reports, rung) is not None:
             yield SweepEvent(after.time, record.id, f"promoted: goes on above rung {rung:g}")
 
 
@@ -96,9 +98,9 @@ def _attempts(record: TrialRecord) -> Iterator[SweepEvent]:
             yield SweepEvent(attempt.ended, record.id, f"failed: {attempt.error}{remedy}")
 
 
-def _at(reports: Sequence[Report], rung: float) -> Report | None:
+def _at(data: SweepData, reports: Sequence[Report], rung: float) -> Report | None:
     """The first report at a rung."""
-    return next((r for r in reports if r.step >= rung), None)
+    return next((r for r in reports if data.clock(r) >= rung), None)
 
 
 HEADER = ("at step", "trial", "weights of", "changed")

@@ -65,13 +65,17 @@ def test_add_in_a_conditional_space(tune: Tune) -> None:
 
 
 def test_stop_without_a_driver_changes_the_folder(tune: Tune) -> None:
-    paths, run = tune.begun()
+    paths, run = tune.begun(outcome_constraints=["size < 0"])
     for upto in (2, 3, 9):
         train(run, run.next_trial(), upto=upto, value=lambda c, s: 1.0)
     assert tune("stop", "mine", "t0000").out == "stopped t0000\n"
     record = read_trial(paths.trial("t0000"))
-    assert (record.state, record.reason, record.end_step) == (TrialState.STOPPED, "by hand", 2)
-    assert tune.refused("stop", "mine", "t0000") == ("mine: t0000 has ended: stopped, by hand\n")
+    assert (record.state, record.end_step) == (TrialState.STOPPED, 2)
+    assert record.violated_constraints == ("size < 0",)
+    assert record.reason.startswith("by hand; breaks size < 0")
+    assert tune.refused("stop", "mine", "t0000").startswith(
+        "mine: t0000 has ended: stopped, by hand;"
+    )
     assert "no trial 't0009'" in tune.refused("stop", "mine", "t0009")
 
     assert tune("ls").lines[1][1] == "interrupted"

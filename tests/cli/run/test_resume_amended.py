@@ -18,6 +18,7 @@ from tests.tuning.simulate import finish, make_spec, next_job, open_run, train
 from tuning.controller.sweep_dir.amend import Amendment, amend_sweep
 from tuning.controller.sweep_dir.study import open_study
 from tuning.search.compatibility import compatible_params
+from tuning.search.schedulers import Decision
 
 
 @pytest.fixture
@@ -44,6 +45,27 @@ def amend(
 
 def states_in_study(root: Path, spec: SweepSpec) -> list[str]:
     return [t.state.name for t in open_run(root, spec).study.trials]
+
+
+def test_trials_of_an_earlier_file_stop_no_new_ones(mine: Mine) -> None:
+    paths = mine(scheduler={"name": "asha", "max_t": 9})
+    amend(paths, "fixed.data=harder", trials="+3")
+    run = open_run(paths.root, load_sweep(paths.spec).spec)
+    job = next_job(run)
+    assert train(run, job, upto=8, value=lambda config, step: 99.0) is Decision.CONTINUE
+
+
+def test_changed_outcome_constraints_hold_for_the_trials_that_ended(mine: Mine) -> None:
+    paths = mine()
+    before = read_trials(paths)
+    amend(paths, "outcome_constraints=[size < 0]")
+    broken = read_trials(paths)
+    assert all(r.violated_constraints == ("size < 0",) for r in broken)
+    assert all("; breaks size < 0" in r.reason for r in broken)
+    told = open_run(paths.root, load_sweep(paths.spec).spec).study.trials
+    assert [t.constraints for t in told] == [r.violations for r in broken]
+    amend(paths, "outcome_constraints=[]")
+    assert read_trials(paths) == before
 
 
 def test_resume_extends_a_finished_sweep(mine: Mine) -> None:

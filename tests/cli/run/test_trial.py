@@ -31,6 +31,7 @@ OWN_SWEEP = """
 name: own
 trainable: own.py:Own
 metric: score
+mode: max
 space: {value: {uniform: [0, 1]}}
 scheduler: {name: none}
 budget: {trials: 1}

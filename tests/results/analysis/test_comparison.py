@@ -36,8 +36,8 @@ def test_progress_counts_worker_seconds_of_all_trials() -> None:
     assert progress(records, reports, upwards) == [(10, 0.9)]
 
 
-def test_progress_ignores_nan() -> None:
-    values = [report(1, float("nan")), report(2, 0.5)]
+def test_progress_ignores_what_is_not_finite() -> None:
+    values = [report(1, float("nan")), report(1, float("-inf")), report(2, 0.5)]
     assert progress([record(0, (0.5, 2.5))], values, make_spec()) == [(1.5, 0.5)]
     assert progress([record(0, (0.5, 2.5))], [], make_spec()) == []
 
@@ -71,6 +71,14 @@ def test_compare_reads_each_sweep_and_writes_the_page(
     write_comparison(summaries, tmp_path / "both.html")
     page = (tmp_path / "both.html").read_text()
     assert "Differences of the sweep files" in page
+
+
+def test_infeasible_trial_is_no_progress(tmp_path: Path) -> None:
+    spec = make_spec(budget={"trials": 3}, outcome_constraints=["size <= -1"])
+    run = open_run(tmp_path, spec)
+    run.paths.spec.write_text(dump_sweep(run.spec))
+    finish(run)
+    assert compare([run.paths])[0].progress == []
 
 
 def test_cost_of_a_killed_sweep_does_not_grow(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 
 from results.analysis.leaderboard import summarize
 from results.records.trial import Attempt, Report, TrialRecord, TrialState
+from results.report.plots.rungs import timeline
 from results.report.sweep_data import (
     SweepData,
     common_step,
@@ -98,3 +100,19 @@ def test_failure_classes_are_sorted_by_number_of_attempts() -> None:
         ("torch.OutOfMemoryError", 1, ("t4",)),
     ]
     assert found[0].example == "rank 1: ValueError: no"
+
+
+def test_rungs_are_reached_by_the_clock_of_the_scheduler(data: SweepData) -> None:
+    trials = [
+        (record, [r.model_copy(update=by_epochs(r)) for r in reports])
+        for record, reports in data.trials
+    ]
+    scheduler = data.spec.scheduler.model_copy(update={"time_attr": "epoch"})
+    spec = data.spec.model_copy(update={"scheduler": scheduler})
+    events = timeline(replace(data, trials=trials, spec=spec))
+    assert [e.text for e in events] == [e.text for e in timeline(data)]
+    assert any("reached rung 3" in e.text for e in events)
+
+
+def by_epochs(report: Report) -> dict[str, Any]:
+    return {"step": 100 * report.step, "metrics": {**report.metrics, "epoch": float(report.step)}}

@@ -16,7 +16,11 @@ SWEEP = {
 
 
 @pytest.mark.parametrize(
-    "metric", ["val/accuracy", "eval_acc", "Rouge-L", "r2", "mAP", "top-1 recall", "pass_at_1"]
+    "metric",
+    [
+        *("val/accuracy", "eval_acc", "Rouge-L", "r2", "mAP", "top-1 recall", "pass_at_1"),
+        *("exact_match", "valAccuracy", "neg_log_loss", "pearson", "tokens_per_second"),
+    ],
 )
 def test_mode_is_required_for_a_maximised_metric(metric: str) -> None:
     with pytest.raises(ValidationError, match="needs a mode"):
@@ -24,7 +28,13 @@ def test_mode_is_required_for_a_maximised_metric(metric: str) -> None:
     assert SweepSpec.model_validate({**SWEEP, "metric": metric, "mode": "min"}).mode == "min"
 
 
-@pytest.mark.parametrize("metric", ["loss", "accuracy_loss", "trace", "acceleration", "word_error"])
+@pytest.mark.parametrize(
+    "metric",
+    [
+        *("loss", "accuracy_loss", "trace", "acceleration", "word_error"),
+        *("neg_log_likelihood", "val_perplexity", "seconds"),
+    ],
+)
 def test_other_metrics_are_minimised(metric: str) -> None:
     assert SweepSpec.model_validate({**SWEEP, "metric": metric}).mode == "min"
 

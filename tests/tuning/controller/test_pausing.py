@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from results.records.trial import TrialState, read_reports, read_trials
+from results.records.trial import Report, TrialState, read_reports, read_trials
 from tests.tuning.simulate import finish, make_spec, open_run, outcome, run_sweep, run_trials, train
 from tuning.search.schedulers import Decision
 
@@ -165,6 +165,18 @@ def test_several_objectives_stop_trials_and_reach_the_study(tmp_path):
     run.paths.study.unlink()
     again = open_run(tmp_path, several)
     assert [t.values for t in again.study.trials] == [t.values for t in run.study.trials]
+
+
+def test_objectives_that_are_never_reported_together_fail_the_trial(tmp_path):
+    several = {"metric": ["loss", "size"], "mode": "min", "scheduler": {"name": "none"}}
+    run = open_run(tmp_path, make_spec(**several, budget={"trials": 1}))
+    job = run.next_trial()
+    for step, name in enumerate(("loss", "size", "loss"), 1):
+        given = {"metrics": {name: 1.0}, "attempt": job.attempt, "time": 0.0}
+        run.on_report(job.trial_id, Report(step=step, **given))
+    run.on_ended(job.trial_id)
+    assert run.records["t0000"].state is TrialState.FAILED
+    assert "never reported loss and size together" in run.records["t0000"].reason
 
 
 def test_trials_are_compared_within_their_group(tmp_path):

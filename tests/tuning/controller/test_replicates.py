@@ -139,6 +139,13 @@ def test_started_configuration_gets_all_replicates(tmp_path: Path) -> None:
     assert [len(g) for g in groups_of(run).values()] == [3, 3]
 
 
+@pytest.mark.parametrize("searcher", ["grid", "random"])
+def test_every_point_of_a_grid_gets_its_replicates(tmp_path: Path, searcher: str) -> None:
+    space = {"x": {"grid_search": [0.0, 0.5, 1.0]}, "opt": {"k": {"grid_search": [1]}}}
+    run = run_sweep(tmp_path, spec_of(space=space, budget={}, search={"name": searcher}))
+    assert [len(g) for g in groups_of(run).values()] == [3, 3, 3]
+
+
 def test_pausing_scheduler_refuses_replicates(tmp_path: Path) -> None:
     from search_spaces.errors import UserError
 

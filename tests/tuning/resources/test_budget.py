@@ -172,6 +172,13 @@ def test_target_ends_the_sweep(tmp_path):
     assert open_run(tmp_path / "s", lower).next_trial().trial_id == "t0002"
 
 
+def test_target_is_not_reached_while_an_outcome_constraint_is_violated(tmp_path):
+    limits = {"budget": {"trials": 2, "target": 1.0}, "outcome_constraints": ["loss >= 0"]}
+    run = open_run(tmp_path, make_spec(**limits, scheduler={"name": "none", "max_t": 9}))
+    train(run, run.next_trial(), value=lambda c, s: s - 4.0)
+    assert run.records["t0000"].reason == "target at step 4"
+
+
 def test_patience_lets_running_trials_finish(tmp_path):
     run = open_run(tmp_path / "s", make_spec(budget={"trials": 50, "patience": 2}))
     jobs = [run.next_trial() for _ in range(4)]

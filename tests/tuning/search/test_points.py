@@ -91,6 +91,15 @@ def test_infeasible_trial_cannot_win_and_searcher_sees_violation(tmp_path: Path)
     assert {t.state for t in rebuilt} == {OptunaState.COMPLETE}
 
 
+def test_gaussian_process_keeps_away_from_infeasible_trials(tmp_path: Path) -> None:
+    """The least loss is at x = 0.3."""
+    limits = {"outcome_constraints": ["size >= 0.5"], "scheduler": {"name": "none", "max_t": 9}}
+    search = {"name": "mfgp", "startup_trials": 6, "random_share": 0.0}
+    run = run_sweep(tmp_path, make_spec(**limits, search=search, budget={"trials": 24}))
+    late = [r for r in run.records.values() if r.number >= 12]
+    assert sum(bool(r.violated_constraints) for r in late) <= len(late) / 3
+
+
 def test_no_winner_if_all_trials_are_infeasible(tmp_path: Path) -> None:
     run = run_sweep(tmp_path, make_spec(outcome_constraints=["los < 3"], budget={"trials": 2}))
     assert all(r.state is not TrialState.FAILED for r in run.records.values())

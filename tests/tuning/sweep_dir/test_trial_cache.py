@@ -8,13 +8,15 @@ import pytest
 from results.checkpoints.commit import newest_intact
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
 from search_spaces.loading.sweep_file import load_sweep
+from search_spaces.spec.command import ReportFromSpec
 from tests.results.written import write_checkpoint
-from tests.tuning.simulate import outcome
+from tests.tuning.simulate import make_spec, outcome
 from tests.tuning.sources import session, sweep, warm_start
 from trainables.registry import resolve
 from trainables.runtime.fingerprint import identity
 from trainables.runtime.source import source_digests
 from tuning.controller.events import SweepEvents
+from tuning.controller.trial_jobs import trial_identity
 from tuning.search.trial_cache import TrialCache
 from tuning.search.warm_start import collect_findings
 
@@ -135,12 +137,19 @@ def test_identity_depends_on_code_data_configuration_and_seed(tmp_path):
     assert identity(resolve(f"{script}:train").source(), config, 1, 2) != base
 
 
-def test_trial_cache_ignores_records_without_an_identity(first):
+def test_identity_depends_on_how_reports_are_read():
+    spec = make_spec(trainable=None, command=["true"])
+    told = spec.model_copy(update={"report_from": ReportFromSpec(jsonl="metrics.jsonl")})
+    assert len({trial_identity(one, {"x": 1.0}, 3) for one in (spec, told)}) == 2
+
+
+INHERITED = {"step": 3, "donor": "t0001", "donor_step": 3, "before": {}, "after": {}}
+
+
+@pytest.mark.parametrize("change", [{"identity": ""}, {"lineage": [INHERITED]}])
+def test_trial_cache_ignores_records_that_no_configuration_gives(first, change):
     for trial_id in first.trial_ids():
         file = first.trial(trial_id).record
-        raw = json.loads(file.read_text())
-        del raw["identity"]
-        file.write_text(json.dumps(raw))
-    assert read_trial(first.trial("t0000")).identity == ""
+        file.write_text(json.dumps({**json.loads(file.read_text()), **change}))
     found = collect_findings(first, load_sweep(first.spec).spec)
     assert TrialCache(found).find(read_trial(first.trial("t0000"))) is None

@@ -80,6 +80,7 @@ def preflight(
             *(() if begun else _located(spec, pairs, partial(relative_problems, loaded), ())),
             *_code_problems(spec, configs),
             *(() if begun else setting_problems(resolve(spec.trainable), spec, configs)),
+            *(() if begun else _clock_problems(spec, configs)),
         ]
     except UserError as e:  # of the trainable itself
         where = loaded.source.where(code_key(loaded.spec))
@@ -173,6 +174,16 @@ def _code_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> Problems:
             problem = f"{spec.trainable} does not report '{name}'{hint}"
             found.append((("outcome_constraints", i), problem))
     return found
+
+
+def _clock_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> Problems:
+    """A clock that the training code does not report: its steps would count in its place."""
+    trainable, clock = resolve(spec.trainable), spec.scheduler.time_attr
+    reported = {m for config in configs for m in trainable.reported_metrics(config)}
+    if not reported or clock in {*reported, "step", trainable.clock}:
+        return []
+    problem = f"{spec.trainable} does not report '{clock}'; step counts its {trainable.clock}s"
+    return [(("scheduler", "time_attr"), problem)]
 
 
 def _config_problems(spec: SweepSpec, sampled: Sampled, files: bool) -> Problems:

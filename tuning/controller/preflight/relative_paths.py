@@ -18,6 +18,7 @@ from trainables.config import Problem
 from trainables.registry import resolve
 from tuning.controller.preflight.comparability import comparability_notes
 from tuning.controller.preflight.samples import sample
+from tuning.controller.preflight.search_notes import search_notes
 
 _NAME = re.compile(r"([\w/.-]+)(?:\\s[*+?]?|\s)*[=:]")
 """A pattern that begins with a name and a separator."""
@@ -32,7 +33,7 @@ def file_notes(loaded: LoadedSweep, *, files: bool) -> list[str]:
         files: whether this machine has the files of the data.
     """
     notes = [*warn_relative_paths(loaded), *_warn_patterns(loaded), *_warn_shell(loaded.command)]
-    notes += comparability_notes(loaded.spec)
+    notes += [*comparability_notes(loaded.spec), *search_notes(loaded.spec)]
     return [*notes, *data_notes(loaded)] if files else notes
 
 

@@ -81,12 +81,12 @@ class BudgetTracker:
         self._finished: set[str] = set()
         self._best: tuple[float, _EndTime] | None = None
 
-    def record_value(self, trial_id: str, value: float) -> None:
-        """Record a trial's newest finite value of the metric."""
+    def record_value(self, trial_id: str, value: float, *, feasible: bool = True) -> None:
+        """Record a trial's newest finite value of the metric, and whether it may win with it."""
         score = self._scores[trial_id] = self._sign * value
         target = self._budget.target
         if target is not None:
-            reached = score >= self._sign * target
+            reached = feasible and score >= self._sign * target
             (self._on_target.add if reached else self._on_target.discard)(trial_id)
 
     def record_trial(self, record: TrialRecord) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -103,6 +103,9 @@ class MultiFidelitySampler(BaseSampler):
         if len(usable) < max(2, self._spec.startup_trials) or not self._cube.space:
             return nothing
         known = comparable([t.curve for t in usable], self._evidence.levels)
+        infeasible = np.array([t.infeasible for t in usable])[known.index]
+        if infeasible.any():  # such a trial cannot win, however good it is
+            known = replace(known, value=np.where(infeasible, known.value.min(), known.value))
         least = _RANDOM_SHARE_IF_MISLEADING if known.misleads else 0.0
         if len(known.value) < 2 or share < max(self._spec.random_share, least):
             return nothing

@@ -91,6 +91,7 @@ class ProposalSampler:
             failed=frozen.state is OptunaState.FAIL,
             over=frozen.state.is_finished(),
             step_seconds=self.curves.step_seconds.get(frozen.number, 0.0),
+            infeasible=any(amount > 0 for amount in frozen.constraints.values()),
         )
 
 

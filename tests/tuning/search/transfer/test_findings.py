@@ -1,8 +1,11 @@
+import time
+
 import pytest
 from pydantic import ValidationError
 
-from results.records.trial import TrialState, read_reports, read_trials
+from results.records.trial import Report, TrialState, read_reports, read_trials
 from search_spaces.errors import UserError
+from tests.reports import append_report
 from tests.tuning.simulate import finish, make_spec, outcome, train
 from tests.tuning.sources import sampler_findings, session, sweep, warm_start
 from tuning.search.findings import value_of_rank
@@ -122,6 +125,38 @@ def test_same_task_compares_data_metrics_and_length():
         space={"x": {"uniform": [0.0, 1.0]}, "data": {"choice": ["a", "b"]}},
     )
     assert is_same_task(spec, searched)
+
+
+def test_trials_with_other_values_of_what_is_fixed_count_by_rank(tmp_path):
+    first = sweep(tmp_path, "first", budget={"trials": 8})
+    space = {"x": {"uniform": [-1.0, 1.0]}}
+    mine = sweep(tmp_path, run=False, space=space, fixed={"opt": {"k": 1}}, **warm_start("first"))
+    alike = {r.params["x"] for r in read_trials(first) if r.params["opt.k"] == 1}
+    found = load_evidence(mine, session(mine).spec)
+    assert {f.params["x"] for f in found if f.same} == alike
+    assert 0 < len(alike) < 8
+    line = describe_source(first, session(mine).spec)
+    assert f"(values of {len(alike)} count, of others ranks: they have not" in line
+
+
+def test_sweep_of_the_opposite_mode_is_refused(tmp_path):
+    sweep(tmp_path, "first", mode="max")
+    with pytest.raises(UserError, match="first: has max loss, not min"):
+        source_sweeps(make_spec(**warm_start("first")), str(tmp_path))
+
+
+def test_curves_of_findings_are_by_the_clock_of_the_scheduler(tmp_path):
+    clock = {"scheduler": {"name": "asha", "max_t": 9, "time_attr": "epoch"}}
+    run = session(sweep(tmp_path, "first", run=False, **clock))
+    job = run.next_trial()
+    for epoch in (1, 2):
+        metrics = {"loss": 1.0 / epoch, "epoch": float(epoch)}
+        given = {"metrics": metrics, "attempt": job.attempt, "time": time.time()}
+        append_report(job.paths, report := Report(step=100 * epoch, **given))
+        run.on_report(job.trial_id, report)
+    run.on_ended(job.trial_id)
+    (known,) = sampler_findings(session(sweep(tmp_path, run=False, **clock, **warm_start("first"))))
+    assert known.intermediate_values == {1: 1.0, 2: 0.5}
 
 
 def test_warm_start_sources_are_found_or_refused(tmp_path):
