@@ -50,9 +50,10 @@ def checked(changes: dict[str, Any]) -> Any:
         ({"scheduler": asha(9), "space": GRID}, "equal epochs are unequal parts of a training"),
         ({"scheduler": asha(9, per=["epochs"]), "space": GRID}, None),
         (
-            {**TEXT, "scheduler": asha(), "space": {**RATE, "batch_size": {"choice": [8, 16]}}},
+            {**TEXT, "scheduler": asha(), "space": {**RATE, "batch_size": {"choice": [8, 32]}}},
             "batch_size is searched, so equal steps are unequal amounts of data",
         ),
+        ({**TEXT, "scheduler": asha(), "space": {**RATE, "batch_size": {"choice": [8, 16]}}}, None),
         ({"search": {"multivariate": True}}, "search.multivariate: no effect with mfgp; it is of"),
         ({"search": {"name": "tpe", "multivariate": True}}, None),
         ({"fixed": {"epochs": 9}, "scheduler": asha(9, interval=3)}, "scheduler.interval: no eff"),

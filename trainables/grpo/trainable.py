@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 from search_spaces.nested import group
 from trainables.causal_lm.trainable import CausalLM
@@ -35,6 +35,10 @@ class GRPO(TaskTrainable[GRPOConfig]):
             if n not in ("eval_loss", "perplexity", "bits_per_byte")
         ),
     )
+    metric_depends_on: ClassVar = {
+        **dict.fromkeys(("reward", "eval_reward"), ("weight",)),  # sums of weighted rewards
+        "pass_at_k": ("eval_samples",),
+    }
     elastic = True
     axes = ("dp_replicate", "dp_shard")
     runs_on_mps = True
