@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from transformers import AutoImageProcessor
 
+from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.base import Split
@@ -57,6 +58,27 @@ def test_two_epochs_beat_the_most_frequent_class(trained: tuple[Path, Path]) -> 
     scores = TRAINABLE.evaluate(config, weights, Split.TEST, cache)
     assert scores["accuracy"] > 2 * test[train.argmax()] / test.sum()
     assert scores["loss"] < -(test / test.sum() * np.log(train / train.sum())).sum()
+
+
+def test_models_keep_the_images_on_which_they_were_trained(tmp_path: Path) -> None:
+    """Else an export has other means of pixels, or names of classes, than its training."""
+    rng = np.random.default_rng(0)
+    for number in range(90):
+        (tmp_path / "data" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(rng.integers(0, 99, (8, 8, 3), np.uint8))
+        image.save(tmp_path / "data" / "ab"[number % 2] / f"{number}.png")
+    data = {"source": "folder", "path": str(tmp_path / "data")}
+    given, cache = {**SMALL, "epochs": 1, "data": data}, tmp_path / "cache"
+    run_trial(tmp_path / "t", "image_classifier", given, cache=cache)
+    weights, config = newest_checkpoint(tmp_path / "t").folder, config_of(**given)
+    for file in (tmp_path / "data" / "a").iterdir():
+        Image.new("RGB", (8, 8), "white").save(file.with_stem(f"{file.stem}white"))
+    (target := tmp_path / "hf").mkdir()
+    TRAINABLE.export_hf(config, weights, target, cache)
+    processors = [(f / "preprocessor_config.json").read_text() for f in (weights, target)]
+    assert processors[0] == processors[1]
+    with pytest.raises(UserError, match="the images are not those on which the model was trained"):
+        TRAINABLE.evaluate(config, weights, Split.TEST, tmp_path / "other")
 
 
 def test_recalibration_restores_the_statistics_of_batch_norm(
