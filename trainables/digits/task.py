@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -151,7 +152,8 @@ class DigitsTask(Task):
         if not self.config.batch_norm:
             return
         model.cpu()
-        update_bn(torch.split(images_of(Split.TRAIN)[0], EVAL_BATCH), model)
+        pixels = images_of(Split.TRAIN)[0]  # in batches of equal sizes, whose mean is taken
+        update_bn(pixels.tensor_split(math.ceil(len(pixels) / EVAL_BATCH)), model)
         stored = load_file(weights / WEIGHTS)  # replaces the statistics only, in their dtype
         stored |= {name: value.to(stored[name].dtype) for name, value in model.named_buffers()}
         save_file(stored, weights / WEIGHTS)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -231,8 +232,9 @@ class ImageTask(Task):
         picked = np.arange(self.size)
         if self.size > RECALIBRATED:
             picked = np.linspace(0, self.size - 1, RECALIBRATED).astype(np.int64)
-        slices = shares(len(picked), EVAL_BATCH, 0, 1)
-        update_bn((_on(model, self._pixels[picked[part]]) for part in slices), model)
+        # of equal sizes: `update_bn` takes the mean over the batches
+        batches = np.array_split(picked, math.ceil(len(picked) / EVAL_BATCH))
+        update_bn((_on(model, self._pixels[batch]) for batch in batches), model)
         stored = load_file(weights / WEIGHTS)  # replaces the statistics only, in their dtype
         for name, value in self.network(model).named_buffers():
             if name in stored:

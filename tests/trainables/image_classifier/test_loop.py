@@ -100,6 +100,11 @@ def test_recalibration_restores_the_statistics_of_batch_norm(
     found = load_file(tmp_path / "model.safetensors")
     learned = [k for k in state if not k.endswith(("running_mean", "running_var", "tracked"))]
     assert all(torch.equal(found[k], state[k]) for k in learned)
+    images = prepare(config_of(**SMALL).data, cache)  # 1412 for training: the last batch is small
+    model = new_classifier(config_of(**SMALL), images)
+    pixels = model.normalised(torch.tensor(images.pixels(Split.TRAIN)))
+    expected = F.conv2d(pixels, found["stem.weight"], padding=1).mean((0, 2, 3))
+    torch.testing.assert_close(found["stem_norm.running_mean"], expected, atol=1e-3, rtol=0)
 
 
 def test_pretrained_model_keeps_its_body_and_its_normalisation(
