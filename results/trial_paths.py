@@ -14,6 +14,8 @@ ADAPTER = "adapter_model.safetensors"
 """File of a checkpoint that holds an adapter (LoRA) instead of a whole model."""
 ADAPTER_CONFIG = "adapter_config.json"
 """File beside it that says how the adapter changes which model."""
+DATA_KEY = "data.json"
+"""File of a checkpoint with the key of the data on which it was trained."""
 
 _STEP = re.compile(r"step_(\d{8,})")
 _ATTEMPT = re.compile(r"attempt_(\d+)")

@@ -84,6 +84,15 @@ def write_logged(paths: SweepPaths, file: Path, data: bytes) -> None:
     _append_unsynced(paths, line)
 
 
+def remove_logged(paths: SweepPaths, file: Path) -> None:
+    """Remove a record that may be there, and log that it is missing."""
+    if file.exists():
+        line = _line(paths, file, None)
+        append_line(paths.record_log, line)
+        file.unlink()
+        _append_unsynced(paths, line)
+
+
 def write_logged_together(
     paths: SweepPaths, lines: Mapping[Path, str], records: Mapping[Path, bytes]
 ) -> None:

@@ -14,6 +14,7 @@ from results import load
 from results.analysis.confirmation import Confirmation, write
 from results.paths import SweepPaths
 from results.records.integrity import UNCHECKED
+from results.records.record_log import remove_logged
 from results.sweep_folder.repair import repair_spec
 from search_spaces.errors import DamagedRecordsError
 from tests.cli.conftest import ROOT, Tune
@@ -111,6 +112,9 @@ def test_lost_confirmation_is_named(tune: Tune) -> None:
     assert words in tune("best", "mine", code=3).err
     paths.confirmation.unlink()
     assert "mine: missing: results/confirmation.json" in tune("best", "mine", code=3).err
+    paths.confirmation.write_text("{")
+    remove_logged(paths, paths.confirmation)
+    assert not tune.best("mine")["confirmed"]
 
 
 def test_older_sweep_file_that_is_put_back_is_named(tune: Tune) -> None:

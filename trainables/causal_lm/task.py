@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from results.export.exportable import Exportable
+from results.trial_paths import DATA_KEY
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.causal_lm import export
@@ -60,7 +61,7 @@ from trainables.parallel.pipeline import Pipeline
 from trainables.training import task as training
 from trainables.training.data_sampler import shares
 from trainables.training.optimizers import make_optimizer
-from trainables.training.task import DATA_KEY, Task
+from trainables.training.task import Task
 from trainables.worker import Worker
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
-from safetensors.torch import load_file, load_model, save_file, save_model
+from safetensors.torch import load_file, save_file, save_model
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 from torch import nn
@@ -22,6 +23,7 @@ from trainables.checkpointing.tensor_file import write_tensors
 from trainables.client import Rows
 from trainables.digits.config import DigitsConfig
 from trainables.digits.network import network
+from trainables.parallel.sharded_state import load_weights
 from trainables.training.data_sampler import shares
 from trainables.training.task import Inputs, Task
 
@@ -90,9 +92,9 @@ class DigitsTask(Task):
             )
 
     def load_model(self, weights: Path) -> nn.Module:
-        """The network with the weights of a folder that holds `model.safetensors`."""
+        """The network with the weights of a folder, in one file or several."""
         model = self.new_model()
-        load_model(model, weights / WEIGHTS)
+        load_weights(model, weights)
         return model
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
@@ -151,7 +153,8 @@ class DigitsTask(Task):
         if not self.config.batch_norm:
             return
         model.cpu()
-        update_bn(torch.split(images_of(Split.TRAIN)[0], EVAL_BATCH), model)
+        pixels = images_of(Split.TRAIN)[0]  # in batches of equal sizes, whose mean is taken
+        update_bn(pixels.tensor_split(math.ceil(len(pixels) / EVAL_BATCH)), model)
         stored = load_file(weights / WEIGHTS)  # replaces the statistics only, in their dtype
         stored |= {name: value.to(stored[name].dtype) for name, value in model.named_buffers()}
         save_file(stored, weights / WEIGHTS)
@@ -179,7 +182,7 @@ class DigitsTask(Task):
         model_class.register_for_auto_class("AutoModelForImageClassification")
         config = self.config
         model = model_class(config_class(config.hidden_units, config.num_layers, config.batch_norm))
-        load_model(model.layers, weights / WEIGHTS)
+        load_weights(model.layers, weights)
         with quiet_transformers():
             model.save_pretrained(target)
 

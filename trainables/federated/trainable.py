@@ -44,6 +44,11 @@ class Federated(Trainable[FederatedConfig]):
 
         train(config, worker)
 
+    def with_seed(self, config: dict[str, Any], seed: int) -> dict[str, Any]:
+        """The initial weights are the task's; see the base class."""
+        task = resolve(str(config.get("task", FederatedConfig.model_fields["task"].default)))
+        return {**config, "client": task.with_seed(dict(group(config.get("client"))), seed)}
+
     evaluate = _of_task("evaluate")
     examples = _of_task("examples")
     initial = _of_task("initial")

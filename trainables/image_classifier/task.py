@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
@@ -14,6 +16,8 @@ from torch.nn import functional as F
 from torch.optim.swa_utils import update_bn
 
 from results.export.exportable import Exportable
+from results.trial_paths import DATA_KEY
+from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.client import Rows
 from trainables.data.images.dataset import Images, prepare
@@ -60,7 +64,13 @@ class ImageTask(Task):
     ) -> ImageTask:
         """The task, with its images prepared."""
         alive = (worker.heartbeat,) if worker else ()
-        return cls(config, prepare(config.data, cache, *alive))
+        content, _, folder = (key or "").partition(",")
+        if folder and (cache / folder).is_dir():
+            return cls(config, Images(cache / folder))
+        task = cls(config, prepare(config.data, cache, *alive))
+        if key and task.fingerprint != content:
+            raise UserError("data: the images are not those on which the model was trained")
+        return task
 
     def __post_init__(self) -> None:
         self._pixels = self.images.pixels(Split.TRAIN)
@@ -206,18 +216,25 @@ class ImageTask(Task):
     ) -> None:
         """Write weights, configuration, and the mean and deviation of pixels."""
         cast(ImageNetwork, model).save(folder, weights)
+        self._save_key(folder)
 
     def save_description(self, model: nn.Module, folder: Path) -> None:
         """Write what `save` does, without the weights."""
         cast(ImageNetwork, model).save_description(folder)
+        self._save_key(folder)
+
+    def _save_key(self, folder: Path) -> None:
+        key = f"{self.fingerprint},{self.images.folder.name}"
+        (folder / DATA_KEY).write_text(json.dumps({"key": key}))
 
     def recalibrate(self, model: nn.Module, weights: Path) -> None:
         """Recompute BatchNorm's statistics over the train split, without augmentation."""
         picked = np.arange(self.size)
         if self.size > RECALIBRATED:
             picked = np.linspace(0, self.size - 1, RECALIBRATED).astype(np.int64)
-        slices = shares(len(picked), EVAL_BATCH, 0, 1)
-        update_bn((_on(model, self._pixels[picked[part]]) for part in slices), model)
+        # of equal sizes: `update_bn` takes the mean over the batches
+        batches = np.array_split(picked, math.ceil(len(picked) / EVAL_BATCH))
+        update_bn((_on(model, self._pixels[batch]) for batch in batches), model)
         stored = load_file(weights / WEIGHTS)  # replaces the statistics only, in their dtype
         for name, value in self.network(model).named_buffers():
             if name in stored:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 import torch
 from torch import nn
 
+from results.trial_paths import DATA_KEY
 from trainables.base import Split
 from trainables.client import Rows
 from trainables.training.schedules import schedule_of
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from trainables.checkpointing.saver import DeferredWrite
     from trainables.worker import Worker
 
-DATA_KEY = "data.json"
-"""File of a checkpoint with the key of the data, for tasks that open data by it."""
 Inputs = tuple[Any, ...]
 """Of a loss: tensors on the device of the model, or None."""
 

@@ -95,7 +95,7 @@ class Confirmer:
             selection.append({n: newest[n] if v is None else v for n, v in found.items()})
             scores = newest | selection[-1]
             if self.can_evaluate:
-                scores = self._retrainer.scores(line.record, files)
+                scores = self._retrainer.scores(line.record, files, seed)
             test.append(self._objective_values(scores, selection[-1]))
             where = "on the selection split"
             if self.can_evaluate:

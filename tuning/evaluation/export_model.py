@@ -18,6 +18,7 @@ from results.models.origins import title_of
 from results.models.ref import ModelRef
 from results.records.evaluations import read_evaluations
 from results.records.trial import read_reports, read_trial
+from results.trial_paths import DATA_KEY
 from search_spaces.errors import UserError, suggest
 from trainables.base import Split
 from tuning.evaluation.load_model import SelectedModel
@@ -73,8 +74,6 @@ def _perplexities(picked: SelectedModel) -> tuple[Callable[[Path], list[float]] 
     config = config.model_copy(update={**changed, **answers})
 
     def perplexities(folder: Path) -> list[float]:
-        from trainables.training.task import DATA_KEY
-
         if (key := picked.source / DATA_KEY).exists() and folder != picked.source:
             shutil.copyfile(key, folder / DATA_KEY)
         split, cache = Split.SELECTION, picked.paths.storage.cache

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from results.analysis.leaderboard import read_leaderboard
 from results.analysis.selection import select_winner
 from results.averaging.soup.scoring import Soup, read_soup
 from results.checkpoints.commit import CheckpointError, newest_intact, verify
@@ -15,7 +14,7 @@ from results.models.lineage import data_fingerprint
 from results.models.ref import ModelRef, checkpoint_ref, content_digest
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
-from results.records.trial import TrialRecord, read_trial
+from results.records.trial import TrialRecord, read_reports, read_trial
 from results.sweep_folder.folder import find_trial, sweep_argument
 from search_spaces.errors import UserError, suggest
 from search_spaces.nested import flattened
@@ -118,17 +117,17 @@ def _select_trial(
     clear, notes = False, tuple[str, ...]()
     if trial is None:
         winner = select_winner(paths, spec)
-        entry, clear, notes = winner.line, winner.clear, (f"chosen because {winner.why}",)
+        record, clear = winner.line.record, winner.clear
+        notes = (f"chosen because {winner.why}",)
     else:
-        find_trial(paths, trial)
-        entries = read_leaderboard(paths, spec.metric, spec.mode)
-        entry = next(e for e in entries if e.record.id == trial)
-    record = entry.record
+        record = read_trial(find_trial(paths, trial))
     newest = newest_intact(paths.trial(record.id), trainable.models)
     if newest is None:
         raise UserError(f"{paths.name}: trial {record.id} has no intact checkpoint")
+    reports = read_reports(paths.trial(record.id), newest.step)
+    values = [r.metrics[spec.metric] for r in reports if spec.metric in r.metrics]
     return SelectedModel(
-        checkpoint_ref(record, newest, {spec.metric: entry.value}),
+        checkpoint_ref(record, newest, {spec.metric: values[-1] if values else None}),
         paths,
         spec,
         trainable,

@@ -122,10 +122,18 @@ class Retrainer:
         uses_ray = self._trainable.uses_ray_train
         return uses_ray or not alone or seconds > _SHORT_S or torch.cuda.is_available()
 
-    def scores(self, record: TrialRecord, files: TrialPaths) -> dict[str, float]:
-        """Metrics of the newest weights on the test split; empty if they cannot be evaluated."""
+    def scores(
+        self, record: TrialRecord, files: TrialPaths, seed: int | None = None
+    ) -> dict[str, float]:
+        """Metrics of the newest weights on the test split; empty if they cannot be evaluated.
+
+        `seed` is that of a new training: the model of its start may depend on it.
+        """
         if not self.can_evaluate:
             return {}
+        if seed is not None:
+            given = self._trainable.with_seed(record.config, seed)
+            record = record.model_copy(update={"config": given})
         config = config_of(self._spec, self._trainable, record)
         found = newest_intact(files, self._trainable.models)
         if found is None:

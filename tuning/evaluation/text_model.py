@@ -46,6 +46,8 @@ class TextModel:
         if chat and not self.tokenizer.chat_template:
             raise UserError(f"--chat: the tokenizer of {self.name} has no chat template; leave out")
         asked = [{"role": "user", "content": prompt}]
+        from trainables.data.tokenizer import encoder_of
+
         text = (
             self.tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
             if chat
@@ -54,6 +56,9 @@ class TextModel:
         ids: list[int] = self.tokenizer(text, add_special_tokens=False)["input_ids"]
         if not ids:
             raise UserError("--prompt: is empty")
+        begin = encoder_of(self.tokenizer, self.name).begin
+        if begin not in (None, ids[0]) and not chat:  # as in its training; a template has it itself
+            ids = [begin, *ids]
         if len(ids) >= self.positions:
             raise UserError(
                 f"--prompt: has {len(ids)} tokens, and {self.name} {self.positions} positions"

@@ -10,6 +10,7 @@ from pathlib import Path
 from results.models.stages import StageRecord, StageRecords, read_stages, write_stages
 from results.paths import Storage
 from results.records.pipeline import PipelinePaths
+from results.records.record_log import remove_logged
 from search_spaces.errors import UserError
 from search_spaces.pipeline.graph import dependencies
 from search_spaces.pipeline.stages import AverageStage, ConfirmStage
@@ -37,7 +38,8 @@ class StageTable:
         # confirmations of stages that the file has no longer decide no winner
         for name, record in self.records.stages.items():
             if name not in self._pipeline.stages and CONFIRMS in record.result:
-                self._paths.sweep(record.result[CONFIRMS]).confirmation.unlink(missing_ok=True)
+                sweep = self._paths.sweep(record.result[CONFIRMS])
+                remove_logged(sweep, sweep.confirmation)
                 self._set_aside(name)
 
     def _keep_begun(self) -> None:

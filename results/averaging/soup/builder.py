@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from results.averaging.method import Method, make_method
 from results.averaging.soup.candidates import WEIGHTS, Candidate
@@ -18,14 +20,15 @@ from results.averaging.stream import MAX_MEMORY, Averaged, average
 from results.checkpoints.commit import staged
 from results.checkpoints.tensor_layout import layout_mismatch, read_layout
 from results.paths import SweepPaths
-from results.trial_paths import ADAPTER_CONFIG, LINEAGE
+from results.trial_paths import ADAPTER_CONFIG, DATA_KEY, LINEAGE
 from search_spaces.errors import UserError
 
-_ADAPTER_KEYS = ("peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern")
-"""Keys of an adapter's configuration that say which update its factors stand for."""
-_CONFIG_KEYS = ("id2label", "num_attention_heads", "num_experts_per_tok")
-_SAME = {ADAPTER_CONFIG: _ADAPTER_KEYS, "config.json": _CONFIG_KEYS}
-"""File of a model → its keys that are of the meaning of the tensors."""
+_SAME = {
+    DATA_KEY: "key",
+    ADAPTER_CONFIG: "peft_type|r|lora_alpha|use_rslora|rank_pattern|alpha_pattern",
+    "config.json": "(?!.*(drop|jitter|aux_loss|initializer|_name|version|dtype|use_cache)).*",
+}
+"""File of a model → its keys that are of the meaning of the tensors: a regular expression."""
 
 
 def check_models(candidates: Sequence[Candidate], force: bool = False) -> None:
@@ -87,14 +90,21 @@ def check_base(candidates: Sequence[Candidate], digest: str | None, force: bool)
 def _other_meaning(first: Candidate, other: Candidate) -> str | None:
     """Why tensors of the same shapes are another kind of update, or used in another way."""
     for name, keys in _SAME.items():
-        files = (c.weights.parent / name for c in (first, other))
-        read = (json.loads(f.read_bytes()) if f.is_file() else {} for f in files)
-        mine, theirs = (found if isinstance(found, dict) else {} for found in read)
-        for key in keys:
-            if mine.get(key) != theirs.get(key):
-                both = f"{mine.get(key)} in one and {theirs.get(key)} in the other"
-                return f"{name} has {key}: {both}"
+        mine, theirs = (_settings(c, name) for c in (first, other))
+        for key in sorted(mine.keys() | theirs.keys()):
+            if mine.get(key) == theirs.get(key) or not re.fullmatch(keys, key):
+                continue
+            if name == DATA_KEY:
+                return "they learned from other data, or by another tokenizer or sequence_length"
+            return f"{name} has {key}: {mine.get(key)} in one and {theirs.get(key)} in the other"
     return None
+
+
+def _settings(model: Candidate, name: str) -> dict[str, Any]:
+    """Content of a file of a model; empty if it is no JSON object of this project or another."""
+    file = (model.folder if name == DATA_KEY else model.weights.parent) / name
+    found = json.loads(file.read_bytes()) if file.is_file() else {}
+    return found if isinstance(found, dict) else {}
 
 
 _NOT_COPIED = (
@@ -156,11 +166,13 @@ def make_soup(
         UserError: the candidates cannot be averaged, or the score of one is not finite.
     """
     check_models(candidates, recipe.force)
+    first = candidates[0]
     with (
         staged(paths.soup(name)) as folder,
         TemporaryDirectory(prefix=f".{name}.", dir=folder.parent) as scratch,
     ):
-        for file in candidates[0].folder.iterdir():
+        folders = {first.folder: None, first.weights.parent: None}  # the second: of a merged one
+        for file in (file for one in folders for file in one.iterdir()):
             if file.is_file() and not any(file.match(pattern) for pattern in _NOT_COPIED):
                 shutil.copyfile(file, folder / file.name)
         soup = SoupBuilder(folder, Path(scratch), candidates, evaluator, recipe).build()

@@ -96,6 +96,7 @@ def test_average_takes_every_source_and_method(tune: Tune, paths: SweepPaths) ->
     assert half["0.weight"].dtype == torch.bfloat16
     tune("average", "trained", "--max-shard-size", "2kB", "--name", "parts")
     assert "model.safetensors.index.json" in verify(paths.soup("parts")).files
+    tune("export", "trained", "--soup", "parts", "--to", "hf", "--no-verify")
 
 
 @pytest.mark.parametrize(

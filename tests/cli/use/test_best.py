@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+
 import pytest
 
 import tuning
@@ -17,6 +20,7 @@ from search_spaces.spec.sweep import SweepSpec
 from tests.cli.conftest import Tune, add_checkpoint
 from tests.cli.trained import DIGITS, trained
 from tests.results.report.messages import messages
+from tests.trainables.examples import EXAMPLES
 from trainables.registry import resolve_for
 from tuning.evaluation.average import ModelChoice
 from tuning.evaluation.load_model import select_model
@@ -91,6 +95,27 @@ def test_confirm_trains_again_and_evaluates_on_the_test_split(tune: Tune) -> Non
     assert "± " in output
     assert f"why        {after['why']}\n" in output
     _confirm_once_more(tune, paths, made)
+
+
+def test_a_confirmation_scores_adapters_of_starts_of_its_own_seeds(tune: Tune) -> None:
+    fixed = {**EXAMPLES["sft, LoRA"].config, "max_steps": 2, "eval_answers": 0}
+    changes = {"trainable": "sft", "metric": "eval_loss", "mode": "min", "fixed": fixed}
+    paths = trained({**ALONE, **changes}, budget={"trials": 1}, scheduler={"name": "none"})
+    tune("best", "mine", "--confirm", "1", "--seeds", "1")
+    made = read(paths)
+    assert made is not None
+    start = json.loads((paths.trial("t0000").checkpoint(2) / "lineage.json").read_text())
+    again = paths.retrained("t0000", made.seeds[0]).checkpoint(2) / "lineage.json"
+    assert json.loads(again.read_text()) != start
+
+
+def test_a_model_has_the_value_of_its_weights(tune: Tune) -> None:
+    """Not of the newest report, nor of the best one."""
+    paths = trained(ALONE, metric="loss", mode="min")
+    first, _ = read_reports(paths.trial("t0000"))
+    shutil.rmtree(paths.trial("t0000").checkpoint(2))
+    picked = select_model(paths, "t0000", None, "export")
+    assert picked.ref.metrics == {"loss": first.metrics["loss"]}
 
 
 def _confirm_once_more(tune: Tune, paths: SweepPaths, made: Confirmation) -> None:

@@ -72,6 +72,10 @@ def test_pretrained_model_is_trained_with_its_own_tokenizer(
     CausalLM().export_hf(model, saved, tmp_path / "hf", cache)
     assert (tmp_path / "hf" / "tokenizer.json").is_file()
     assert CausalLM().digest(model, tmp_path / "base", cache) == read_lineage(saved)
+    described = tmp_path / "base" / "config.json"  # a model of its own since the training
+    changed = {**json.loads(described.read_text()), "layer_norm_epsilon": 0.5}
+    described.write_text(json.dumps(changed))
+    assert CausalLM().evaluate(model, saved, Split.SELECTION, cache) == judged
 
 
 def test_evaluate_refuses_weights_of_another_model(tmp_path: Path, cache: Path) -> None:

@@ -25,3 +25,4 @@ def test_config_names_mistakes_in_the_clients_hyperparameters() -> None:
     with pytest.raises(ValidationError, match="task federated: not a trainable with clients"):
         config(task="federated", client={})
     assert model.with_init_seed(TINY, 5)["client"]["init_seed"] == 5
+    assert resolve("federated").with_seed(TINY, 6)["client"]["init_seed"] == 6

@@ -15,6 +15,7 @@ from safetensors.torch import load_file, save_file
 from torch.nn import functional as F
 from transformers import AutoImageProcessor
 
+from search_spaces.errors import UserError
 from search_spaces.layout import Layout
 from tests.trainables.local import newest_checkpoint, run_trial
 from trainables.base import Split
@@ -59,6 +60,27 @@ def test_two_epochs_beat_the_most_frequent_class(trained: tuple[Path, Path]) -> 
     assert scores["loss"] < -(test / test.sum() * np.log(train / train.sum())).sum()
 
 
+def test_models_keep_the_images_on_which_they_were_trained(tmp_path: Path) -> None:
+    """Else an export has other means of pixels, or names of classes, than its training."""
+    rng = np.random.default_rng(0)
+    for number in range(90):
+        (tmp_path / "data" / "ab"[number % 2]).mkdir(parents=True, exist_ok=True)
+        image = Image.fromarray(rng.integers(0, 99, (8, 8, 3), np.uint8))
+        image.save(tmp_path / "data" / "ab"[number % 2] / f"{number}.png")
+    data = {"source": "folder", "path": str(tmp_path / "data")}
+    given, cache = {**SMALL, "epochs": 1, "data": data}, tmp_path / "cache"
+    run_trial(tmp_path / "t", "image_classifier", given, cache=cache)
+    weights, config = newest_checkpoint(tmp_path / "t").folder, config_of(**given)
+    for file in (tmp_path / "data" / "a").iterdir():
+        Image.new("RGB", (8, 8), "white").save(file.with_stem(f"{file.stem}white"))
+    (target := tmp_path / "hf").mkdir()
+    TRAINABLE.export_hf(config, weights, target, cache)
+    processors = [(f / "preprocessor_config.json").read_text() for f in (weights, target)]
+    assert processors[0] == processors[1]
+    with pytest.raises(UserError, match="the images are not those on which the model was trained"):
+        TRAINABLE.evaluate(config, weights, Split.TEST, tmp_path / "other")
+
+
 def test_recalibration_restores_the_statistics_of_batch_norm(
     trained: tuple[Path, Path], tmp_path: Path
 ) -> None:
@@ -78,6 +100,11 @@ def test_recalibration_restores_the_statistics_of_batch_norm(
     found = load_file(tmp_path / "model.safetensors")
     learned = [k for k in state if not k.endswith(("running_mean", "running_var", "tracked"))]
     assert all(torch.equal(found[k], state[k]) for k in learned)
+    images = prepare(config_of(**SMALL).data, cache)  # 1412 for training: the last batch is small
+    model = new_classifier(config_of(**SMALL), images)
+    pixels = model.normalised(torch.tensor(images.pixels(Split.TRAIN)))
+    expected = F.conv2d(pixels, found["stem.weight"], padding=1).mean((0, 2, 3))
+    torch.testing.assert_close(found["stem_norm.running_mean"], expected, atol=1e-3, rtol=0)
 
 
 def test_pretrained_model_keeps_its_body_and_its_normalisation(

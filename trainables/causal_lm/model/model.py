@@ -97,8 +97,11 @@ def load_model(
         load_adapter(base, lora or saved_lora(weights), weights)
         return base
     with quiet_transformers():
-        heads = description_of(weights).get("num_attention_heads")  # no weight shows it
-        shape = architecture(config, dataset.meta, heads)
+        described = description_of(weights)  # the folder of the start may have changed since
+        if config.model_name_or_path is not None and described:
+            shape = AutoConfig.from_pretrained(weights, trust_remote_code=False)
+        else:  # no weight shows the number of heads
+            shape = architecture(config, dataset.meta, described.get("num_attention_heads"))
         alone = not (weights / "generation_config.json").exists()
         generation = GenerationConfig.from_model_config(shape) if alone else None
         model: nn.Module = saved_model(

@@ -9,6 +9,7 @@ from typing import Any
 from results.analysis.confirmation import write
 from results.analysis.selection import select_winner
 from results.models.ref import ModelRef
+from results.records.record_log import remove_logged
 from results.records.spec_file import read_spec
 from results.storage.atomic import write_atomic
 from search_spaces.pipeline.stages import AverageStage, ConfirmStage, EvaluateStage, ExportStage
@@ -47,7 +48,7 @@ def confirm(stage: ConfirmStage, context: StageContext) -> StageOutput:
     """Train the best trials of a sweep again; returns the winner of that."""
     paths = context.paths.sweep(stage.of)
     spec = read_spec(paths)
-    paths.confirmation.unlink(missing_ok=True)  # of an earlier key
+    remove_logged(paths, paths.confirmation)  # of an earlier key
     confirmer = Confirmer(paths, spec, spec.select, context.address, context.notify)
     made = confirmer.retrain(confirmer.best(stage.top), stage.seeds)
     write(paths, made)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -186,6 +188,8 @@ def test_check_models_refuses_adapters_of_different_scales(sweep: SweepPaths) ->
         ("id2label", {"0": "cat"}, {"0": "dog"}),
         ("num_attention_heads", 2, 4),
         ("num_experts_per_tok", 1, 2),
+        ("rope_theta", 1e4, 1e6),
+        ("hidden_act", "silu", None),
     ],
 )
 def test_check_models_refuses_tensors_that_are_used_in_another_way(
@@ -198,3 +202,28 @@ def test_check_models_refuses_tensors_that_are_used_in_another_way(
         (model.folder / "config.json").write_text(json.dumps({key: value}))
     with pytest.raises(UserError, match=f"config.json has {key}: {one} in one and {other} in the"):
         check_models(models, force=True)
+
+
+def test_check_models_refuses_other_data_and_allows_other_dropout(sweep: SweepPaths) -> None:
+    """A tokenizer that was trained on another text gives the same tensors another meaning."""
+    for number in (0, 1):
+        add(sweep, number, at(1), 0.1, data={"key": "abc"})
+    models = best(sweep)
+    for model, dropout in zip(models, (0.0, 0.1), strict=True):
+        config = {"attention_dropout": dropout, "transformers_version": f"5.{dropout}"}
+        (model.folder / "config.json").write_text(json.dumps(config))
+    check_models(models)
+    (models[1].folder / "data.json").write_text('{"key": "cba"}')
+    with pytest.raises(UserError, match="t0001 cannot be averaged: they learned from other data"):
+        check_models(models, force=True)
+
+
+def test_soup_of_merged_models_has_their_settings(sweep: SweepPaths, tmp_path: Path) -> None:
+    add(sweep, 0, at(1), 0.1)
+    add(sweep, 1, at(3), 0.2)
+    merged = tmp_path / "merged"
+    shutil.copytree(best(sweep)[0].folder, merged)
+    (merged / "generation_config.json").write_text('{"eos_token_id": [0, 2]}')
+    models = [replace(model, merged=merged) for model in best(sweep)]
+    build(sweep, "uniform", candidates=models)
+    assert "[0, 2]" in (sweep.soup("uniform") / "generation_config.json").read_text()
