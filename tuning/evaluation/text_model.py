@@ -41,13 +41,13 @@ class TextModel:
         Raises:
             UserError: there is no such template, or the text is empty, too long, or not Unicode.
         """
+        from trainables.data.tokenizer import encoder_of
+
         if any("\ud800" <= character <= "\udfff" for character in prompt):
             raise UserError(f"--prompt: is not text in UTF-8, got {prompt[:60]!a}")
         if chat and not self.tokenizer.chat_template:
             raise UserError(f"--chat: the tokenizer of {self.name} has no chat template; leave out")
         asked = [{"role": "user", "content": prompt}]
-        from trainables.data.tokenizer import encoder_of
-
         text = (
             self.tokenizer.apply_chat_template(asked, tokenize=False, add_generation_prompt=True)
             if chat

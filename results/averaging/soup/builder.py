@@ -23,10 +23,11 @@ from results.paths import SweepPaths
 from results.trial_paths import ADAPTER_CONFIG, DATA_KEY, LINEAGE
 from search_spaces.errors import UserError
 
+_NO_MEANING = "drop|jitter|aux_loss|initializer|max_position|_name|version|dtype|use_cache"
 _SAME = {
     DATA_KEY: "key",
     ADAPTER_CONFIG: "peft_type|r|lora_alpha|use_rslora|rank_pattern|alpha_pattern",
-    "config.json": "(?!.*(drop|jitter|aux_loss|initializer|_name|version|dtype|use_cache)).*",
+    "config.json": f"(?!.*({_NO_MEANING})).*",
 }
 """File of a model → its keys that are of the meaning of the tensors: a regular expression."""
 
@@ -34,7 +35,7 @@ _SAME = {
 def check_models(candidates: Sequence[Candidate], force: bool = False) -> None:
     """Check that the models have the same tensors and started from the same weights.
 
-    `force` allows different or unknown initial weights; tensors must fit in any case.
+    `force` allows different or unknown initial weights, and other data; tensors must fit.
 
     Raises:
         UserError: one line for each candidate whose initial weights are unknown or differ from the
@@ -50,7 +51,7 @@ def check_models(candidates: Sequence[Candidate], force: bool = False) -> None:
     layout = read_layout(first.weights)
     for other in candidates[1:]:
         reason = layout_mismatch(layout, read_layout(other.weights))
-        reason = reason or _other_meaning(first, other)
+        reason = reason or _other_meaning(first, other, force)
         same_start = first.init is None or other.init in (first.init, None)
         if reason is None and not same_start and not force:
             reason = (
@@ -87,15 +88,19 @@ def check_base(candidates: Sequence[Candidate], digest: str | None, force: bool)
     )
 
 
-def _other_meaning(first: Candidate, other: Candidate) -> str | None:
+def _other_meaning(first: Candidate, other: Candidate, force: bool) -> str | None:
     """Why tensors of the same shapes are another kind of update, or used in another way."""
     for name, keys in _SAME.items():
         mine, theirs = (_settings(c, name) for c in (first, other))
         for key in sorted(mine.keys() | theirs.keys()):
-            if mine.get(key) == theirs.get(key) or not re.fullmatch(keys, key):
+            same = mine.get(key) == theirs.get(key) or not re.fullmatch(keys, key)
+            if same or (force and name == DATA_KEY):
                 continue
             if name == DATA_KEY:
-                return "they learned from other data, or by another tokenizer or sequence_length"
+                return (
+                    "they learned from other data, or by another tokenizer or sequence_length "
+                    "(average them anyway with --force)"
+                )
             return f"{name} has {key}: {mine.get(key)} in one and {theirs.get(key)} in the other"
     return None
 

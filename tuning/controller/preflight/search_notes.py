@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from search_spaces.spec.select import mode_of_name
 from search_spaces.spec.sweep import SweepSpec
@@ -49,11 +49,8 @@ def _unequal_progress(spec: SweepSpec) -> Iterator[str]:
     field, stops = _LENGTHS[unit], choose_scheduler(spec).name in _HALVING
     sampled = sample(spec, SAMPLES)  # those that preflight has passed
     configs = [trainable.Config.model_validate(spec.nest(params)) for params in sampled]
-    for name in ("batch_size", "sequence_length") if stops and unit == "step" else ():
-        if name in spec.domains() and name not in scheduler.per:
-            amounts = [getattr(config, name, 1) for config in configs]
-            if max(amounts) >= _UNEQUAL * min(amounts):
-                yield f"scheduler: {name} is searched, so equal steps are unequal amounts of data"
+    if stops and unit == "step":
+        yield from _unequal_steps(spec, configs)
     ends = {end for c in configs if isinstance(end := getattr(c, field, None), int)}
     if not ends or (unit == "step" and getattr(configs[0], "epochs", None) is not None):
         return
@@ -64,6 +61,14 @@ def _unequal_progress(spec: SweepSpec) -> Iterator[str]:
         yield f"scheduler.max_t: {max_t}, but trials end at {field} {max(ends)}{never}"
     elif min(ends) > max_t and getattr(configs[0], "schedule", "constant") != "constant":
         yield f"scheduler.max_t: {max_t}, but learning rates decay up to {field} {min(ends)}"
+
+
+def _unequal_steps(spec: SweepSpec, configs: Sequence[object]) -> Iterator[str]:
+    names = {"batch_size", "sequence_length"} - {*spec.scheduler.per}
+    for name in sorted(names & spec.domains().keys()):
+        amounts = [getattr(config, name, 1) for config in configs]
+        if max(amounts) >= _UNEQUAL * min(amounts):
+            yield f"scheduler: {name} is searched, so equal steps are unequal amounts of data"
 
 
 def _settings_without_effect(spec: SweepSpec) -> Iterator[str]:
