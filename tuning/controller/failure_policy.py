@@ -103,15 +103,17 @@ class FailurePolicy:
         """One line on a trial without a value of the metric.
 
         Args:
-            fault: words before the name of the metric.
+            fault: words before the names of the objectives.
             reported: names of the metrics that the trial has.
         """
-        metric, trainable = self._spec.metric, resolve(self._spec.trainable)
+        names, trainable = [o.metric for o in self._spec.objectives], resolve(self._spec.trainable)
+        what = f"{fault} {' and '.join(names)}"
         if reported:
-            hint = suggest(metric, reported) or f"; it has {', '.join(sorted(reported))}"
-            return f"{fault} {metric}{hint}"
+            missing = next((name for name in names if name not in reported), None)
+            hint = suggest(missing, reported) if missing else ""
+            return what + (hint or f"; it has {', '.join(sorted(reported))}")
         advice = "; a Ray Train loop calls ray.train.report" if not trainable.is_known else ""
-        return f"{fault} {metric}; it reported nothing{advice}"
+        return f"{what}; it reported nothing{advice}"
 
     def failed_alike(self, error: str, records: Iterable[TrialRecord]) -> tuple[str, ...]:
         """Ids of the trials whose code failed last in the same way, none of which has a value.

@@ -201,19 +201,16 @@ class SweepController:
         Args:
             pruned: why it gave the trial up; empty if it did not.
         """
+        step = self.table.last_step(trial_id)
         if trial_id in self.queue.running & self.queue.moving:
             self.lifecycle.move(trial_id)
         elif trial_id not in self.queue.running:
             return
         elif pruned:
-            step = self.table.last_step(trial_id)
             self.lifecycle.finish(trial_id, TrialState.STOPPED, f"pruned: {pruned}", step)
-        elif self.table.last_step(trial_id) is None:
-            self._fail_without_value(trial_id, "never reported", None)
         elif self.scheduler.final_values(trial_id) is None:
-            names = " and ".join(o.metric for o in self.spec.objectives)
-            error = f"never reported {names} together, so that they are not compared"
-            self.lifecycle.fail(trial_id, error, Remedy.FAIL_TRIAL, self.table.last_step(trial_id))
+            fault = "never reported" if step is None else "no report has"
+            self._fail_without_value(trial_id, fault, step)
         else:
             self.lifecycle.complete(trial_id)
 

@@ -176,7 +176,7 @@ def test_objectives_that_are_never_reported_together_fail_the_trial(tmp_path):
         run.on_report(job.trial_id, Report(step=step, **given))
     run.on_ended(job.trial_id)
     assert run.records["t0000"].state is TrialState.FAILED
-    assert "never reported loss and size together" in run.records["t0000"].reason
+    assert "no report has loss and size; it has loss, size" in run.records["t0000"].reason
 
 
 def test_trials_are_compared_within_their_group(tmp_path):
