@@ -201,14 +201,14 @@ class SweepController:
         Args:
             pruned: why it gave the trial up; empty if it did not.
         """
-        step = self.table.last_step(trial_id)
-        if trial_id in self.queue.running & self.queue.moving:
-            self.lifecycle.move(trial_id)
-        elif trial_id not in self.queue.running:
+        if trial_id not in self.queue.running:
             return
+        step = self.table.last_step(trial_id)
+        if trial_id in self.queue.moving:
+            self.lifecycle.move(trial_id)
         elif pruned:
             self.lifecycle.finish(trial_id, TrialState.STOPPED, f"pruned: {pruned}", step)
-        elif self.scheduler.final_values(trial_id) is None:
+        elif step is None or self.scheduler.final_values(trial_id) is None:
             fault = "never reported" if step is None else "no report has"
             self._fail_without_value(trial_id, fault, step)
         else:
