@@ -137,9 +137,8 @@ def amend_sweep(
         for record in reopened:  # they run again
             update = {"state": TrialState.PENDING, "reason": "", "end_step": None}
             write_trial(paths.trial(record.id), record.model_copy(update=update))
-        budget, moved = loaded.spec.budget.trials if trials else None, str(move or "")
-        again = tuple(record.id for record in reopened)
-        return Amendment(texts, excluded, len(records), budget, again, moved)
+        budget, again = loaded.spec.budget.trials if trials else None, tuple(r.id for r in reopened)
+        return Amendment(texts, excluded, len(records), budget, again, str(move or ""))
 
 
 def _check_outcomes_again(
