@@ -199,8 +199,8 @@ class TrialRecord(_Model):
     @property
     def config_failed(self) -> bool:
         """Whether its configuration made it fail: the model diverged or does not fit in memory."""
-        own = {Remedy.DIVERGED, Remedy.INFEASIBLE}
-        return self.state is TrialState.FAILED and any(a.remedy in own for a in self.attempts[-1:])
+        last = self.attempts[-1].remedy if self.attempts else None
+        return self.state is TrialState.FAILED and last in (Remedy.DIVERGED, Remedy.INFEASIBLE)
 
     @property
     def last_failure(self) -> Attempt | None:

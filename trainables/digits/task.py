@@ -23,7 +23,6 @@ from trainables.checkpointing.tensor_file import write_tensors
 from trainables.client import Rows
 from trainables.digits.config import DigitsConfig
 from trainables.digits.network import network
-from trainables.parallel.sharded_state import load_weights
 from trainables.training.data_sampler import shares
 from trainables.training.task import Inputs, Task
 
@@ -38,6 +37,12 @@ SHARE = 0.2
 
 Images = tuple[torch.Tensor, torch.Tensor]
 """Pixels [images, 64] float32 in 0..1, and labels [images] int64."""
+
+
+def _load(model: nn.Module, folder: Path) -> None:
+    """Read the weights of a folder, in one file or several."""
+    parts = [load_file(file) for file in folder.glob("model*.safetensors")]
+    model.load_state_dict({name: tensor for part in parts for name, tensor in part.items()})
 
 
 @dataclass
@@ -94,7 +99,7 @@ class DigitsTask(Task):
     def load_model(self, weights: Path) -> nn.Module:
         """The network with the weights of a folder, in one file or several."""
         model = self.new_model()
-        load_weights(model, weights)
+        _load(model, weights)
         return model
 
     def optimizer(self, model: nn.Module) -> torch.optim.Optimizer:
@@ -182,7 +187,7 @@ class DigitsTask(Task):
         model_class.register_for_auto_class("AutoModelForImageClassification")
         config = self.config
         model = model_class(config_class(config.hidden_units, config.num_layers, config.batch_norm))
-        load_weights(model.layers, weights)
+        _load(model.layers, weights)
         with quiet_transformers():
             model.save_pretrained(target)
 

@@ -24,8 +24,8 @@ from results.trial_paths import ADAPTER_CONFIG, DATA_KEY, LINEAGE
 from search_spaces.errors import UserError
 
 _NO_MEANING = "drop|jitter|aux_loss|initializer|max_position|_name|version|dtype|use_cache"
+_VERSION = "transformers_version"
 _SAME = {
-    DATA_KEY: "key",
     ADAPTER_CONFIG: "peft_type|r|lora_alpha|use_rslora|rank_pattern|alpha_pattern",
     "config.json": f"(?!.*({_NO_MEANING})).*",
 }
@@ -90,18 +90,21 @@ def check_base(candidates: Sequence[Candidate], digest: str | None, force: bool)
 
 def _other_meaning(first: Candidate, other: Candidate, force: bool) -> str | None:
     """Why tensors of the same shapes are another kind of update, or used in another way."""
+    data = {_settings(c, DATA_KEY).get("key") for c in (first, other)} - {None}  # None: not known
+    if len(data) > 1 and not force:
+        return (
+            "they learned from other data, or by another tokenizer or sequence_length "
+            "(average them anyway with --force)"
+        )
     for name, keys in _SAME.items():
         mine, theirs = (_settings(c, name) for c in (first, other))
-        for key in sorted(mine.keys() | theirs.keys()):
-            same = mine.get(key) == theirs.get(key) or not re.fullmatch(keys, key)
-            if same or (force and name == DATA_KEY):
-                continue
-            if name == DATA_KEY:
-                return (
-                    "they learned from other data, or by another tokenizer or sequence_length "
-                    "(average them anyway with --force)"
-                )
-            return f"{name} has {key}: {mine.get(key)} in one and {theirs.get(key)} in the other"
+        every = mine.keys() | theirs.keys()  # a key that is left out has its default value
+        if mine.get(_VERSION) != theirs.get(_VERSION):
+            every = mine.keys() & theirs.keys()  # which another version may not have
+        for key in sorted(key for key in every if re.fullmatch(keys, key)):
+            if mine.get(key) != theirs.get(key):
+                both = f"{mine.get(key)} in one and {theirs.get(key)} in the other"
+                return f"{name} has {key}: {both}"
     return None
 
 

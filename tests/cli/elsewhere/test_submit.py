@@ -65,7 +65,7 @@ def test_up_for_jobs_has_no_file(tune: Tune) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="tune up needs Linux")
-def test_up_waits_for_the_end_of_an_earlier_one(
+def test_up_beside_an_earlier_one_that_ends_says_so(
     tune: Tune, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with tempfile.TemporaryDirectory(prefix="t", dir="/tmp") as base:  # sockets have short names

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -217,6 +218,21 @@ def test_check_models_refuses_other_data_and_allows_other_dropout(sweep: SweepPa
     with pytest.raises(UserError, match="t0001 cannot be averaged: they learned from other data"):
         check_models(models)
     check_models(models, force=True)  # as with one pretrained model on several data sets
+    (models[1].folder / "data.json").unlink()  # of an earlier version of this program
+    check_models(models)
+
+
+@pytest.mark.parametrize(("version", "fits"), [("5.1", False), ("5.2", True)])
+def test_key_that_another_version_does_not_have_is_no_other_meaning(
+    sweep: SweepPaths, version: str, fits: bool
+) -> None:
+    add(sweep, 0, at(1), 0.1)
+    add(sweep, 1, at(1), 0.2)
+    models, own = best(sweep), {"transformers_version": "5.1", "scale": 2}
+    for model, config in zip(models, (own, {"transformers_version": version}), strict=True):
+        (model.folder / "config.json").write_text(json.dumps(config))
+    with nullcontext() if fits else pytest.raises(UserError, match=r"config\.json has scale"):
+        check_models(models)
 
 
 def test_soup_of_merged_models_has_their_settings(sweep: SweepPaths, tmp_path: Path) -> None:
