@@ -56,6 +56,22 @@ def test_value_that_was_written_before_the_metric_is_in_its_report(tmp_path: Pat
     assert list(files.new(ended=True)) == []
 
 
+@pytest.mark.parametrize("run", ["Nov28_host", "a/version_0"])
+def test_folder_of_the_only_run_is_in_no_name(tmp_path: Path, run: str) -> None:
+    with SummaryWriter(str(tmp_path / "earlier")) as writer:
+        writer.add_scalar("loss", 9.0, 1)
+    files = EventFiles(tmp_path, "val/loss")
+    with SummaryWriter(str(tmp_path / run)) as writer:
+        writer.add_scalar("train/loss", 2.0, 1)
+        writer.add_scalar("val/loss", 1.0, 1)
+    values = {"train/loss": 2.0, "val/loss": 1.0, "step": 1}
+    assert [report.values for report in files.new(ended=True)] == [values]
+    with SummaryWriter(str(tmp_path / "other")) as writer:
+        writer.add_scalar("val/loss", 1.0, 2)
+    with pytest.raises(UserError, match=f"several runs.*metric: {run}/val/loss"):
+        list(files.new(ended=True))
+
+
 def test_event_files_of_tensorboard_become_reports(tmp_path: Path) -> None:
     code = (
         "from tensorboardX import SummaryWriter\n"

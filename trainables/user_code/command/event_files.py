@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import struct
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,7 +30,8 @@ class EventFiles:
     """New scalars in the event files below a folder, of which the sweep's metric makes reports.
 
     A report has the newest value of every other tag. A tag in a subfolder is named with it:
-    `validation/loss`. Files of earlier attempts are passed over.
+    `validation/loss`. The folder of a run, as `SummaryWriter()` names it by time and host, is left
+    out where all files lie below it. Files of earlier attempts are passed over.
 
     Args:
         folder: need not exist yet.
@@ -39,13 +41,15 @@ class EventFiles:
     def __init__(self, folder: Path, metric: str) -> None:
         self._folder, self._metric = folder, metric
         self._read = {path: path.stat().st_size for path in self._files()}
+        self._before = dict(self._read)
         self._values: dict[str, float] = {}
         self._waiting: list[_Scalar] = []
+        self._reported: str | None = None
 
     @property
     def tags(self) -> set[str]:
         """The names of the scalars that have been read."""
-        return {*self._values}
+        return {tag.removeprefix(self._run()) for tag in self._values}
 
     def new(self, *, ended: bool = False) -> Iterator[ProgramReport]:
         """Yield a report for each new value of the metric.
@@ -57,7 +61,7 @@ class EventFiles:
             ended: whether nothing more will be written.
 
         Raises:
-            UserError: a file holds no events.
+            UserError: a file holds no events, or several runs have the metric.
         """
         before = len(self._waiting)
         self._waiting += [event for path in self._files() for event in self._events(path)]
@@ -67,8 +71,25 @@ class EventFiles:
         self._waiting = [event for event in events if event.time > until]
         for event in events[: len(events) - len(self._waiting)]:
             self._values[event.tag] = event.value
-            if event.tag == self._metric:
-                yield ProgramReport({**self._values, STEP: event.step})
+            if not event.tag.endswith(self._metric):
+                continue
+            run = self._run()
+            if self._reported not in (None, run):
+                raise UserError(
+                    f"report_from.tensorboard: {self._folder} has several runs, of which {self._reported} "
+                    f"had '{self._metric}' first; name the folder in metric: {self._reported}{self._metric}"
+                )
+            if event.tag == f"{run}{self._metric}":
+                self._reported = run
+                values = {tag.removeprefix(run): value for tag, value in self._values.items()}
+                yield ProgramReport({**values, STEP: event.step})
+
+    def _run(self) -> str:
+        """The folder with which no tag is named, and a slash; empty if there is none."""
+        new = [path for path, size in self._read.items() if size != self._before.get(path, 0)]
+        below = [path.parent.relative_to(self._folder) for path in new]
+        common = os.path.commonpath(below) if below and self._metric not in self._values else ""
+        return f"{common}/" if common else ""
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.rglob("*tfevents*"))
