@@ -68,7 +68,7 @@ def test_folder_of_the_only_run_is_in_no_name(tmp_path: Path, run: str) -> None:
     assert [report.values for report in files.new(ended=True)] == [values]
     with SummaryWriter(str(tmp_path / "other")) as writer:
         writer.add_scalar("val/loss", 1.0, 2)
-    with pytest.raises(UserError, match=f"several runs.*metric: {run}/val/loss"):
+    with pytest.raises(UserError, match=f"several runs.*such as {run}/val/loss"):
         list(files.new(ended=True))
 
 

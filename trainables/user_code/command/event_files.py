@@ -75,9 +75,10 @@ class EventFiles:
                 continue
             run = self._run()
             if self._reported not in (None, run):
+                first = self._reported
                 raise UserError(
-                    f"report_from.tensorboard: {self._folder} has several runs, of which {self._reported} "
-                    f"had '{self._metric}' first; name the folder in metric: {self._reported}{self._metric}"
+                    f"report_from.tensorboard: {self._folder} has several runs, at first {first}; "
+                    f"name the folder in metric, such as {first}{self._metric}"
                 )
             if event.tag == f"{run}{self._metric}":
                 self._reported = run
