@@ -25,9 +25,10 @@ _SHARE = re.compile(
     r"(sub|col)sample\w*)"
 )
 _NOT_SEARCHED = re.compile(
-    r"(.*_)?(seed|(max_?)?(epochs?|steps?|iters?|iterations?|trials)|n_iter|num_(epochs|steps)|"
+    r"(.*_)?(seed|(max_?)?(epochs?|(time)?steps?|iters?|iterations?|trials)|n_iter|num_(epochs|steps)|"
     r"(num_)?(workers|gpus|threads)|port|rank|(world|ima?ge?|vocab|eval|test)_?size|patience|"
     r"every|interval|freq\w*|verbose|log_?\w*|(num|n)_(classes|labels)|save_?\w*|print_?\w*|"
+    r"cuda|track|debug|\w*deterministic|wandb\w*|resume|download|"
     r"(input|in|output|out)_?(dim|size|features|channels)|(eval|val|valid|validation|test)_\w+)"
 )
 _PROGRESS = re.compile(
@@ -86,10 +87,10 @@ def domain_around(name: str, default: object) -> dict[str, Any] | None:
     A number of another scale than its neighbours is searched in its logarithm; so is a positive
     number of which nothing is known.
     """
+    if not isinstance(default, int | float) or default < 0 or not is_searched(name):
+        return None
     if isinstance(default, bool):
         return {"choice": [True, False]}
-    if not isinstance(default, int | float) or default < 0 or _NOT_SEARCHED.fullmatch(_plain(name)):
-        return None
     is_share = default <= 1 if _SHARE.fullmatch(_plain(name)) else 0.9 <= default < 1  # a decay
     if is_share and isinstance(default, float):
         return {"uniform": [0.0, next(top for top in (0.5, 0.99, 1.0) if default <= top)]}
@@ -101,6 +102,11 @@ def domain_around(name: str, default: object) -> dict[str, Any] | None:
         return {"choice": [default // 2, default, 2 * default]}
     kind = "randint" if default <= 8 else "lograndint"
     return {kind: [max(1, default // 2), 2 * default + 1]}
+
+
+def is_searched(name: str) -> bool:
+    """Whether a parameter of this name shapes the training, rather than its length or place."""
+    return not _NOT_SEARCHED.fullmatch(_plain(name))
 
 
 def choose_objective(metrics: Sequence[str]) -> tuple[str | None, str | None]:

@@ -105,6 +105,10 @@ class Draft:
         else:
             tree[leaf] = value
 
+    def has(self, name: str) -> bool:
+        """Whether it has a parameter of a dotted name."""
+        return any(dotted(p) == name for t in (self.space, self.fixed) for p, _ in walk(t) if p)
+
     def grid_size(self) -> int:
         """The number of combinations of its grids; 1 without any."""
         grids = [part for _, part in walk(self.space) if _is_grid(part)]

@@ -42,6 +42,25 @@ def printed_metrics(file: PythonFile) -> list[dict[str, str]]:
     return [dict(_labels(text.values)) for text in texts if isinstance(text, ast.JoinedStr)]
 
 
+def logged_scalars(file: PythonFile) -> tuple[list[str], str]:
+    """Tags that a file gives to TensorBoard, and the folder of the event files: the part of its
+    name that is not computed.
+    """
+    calls = [(file.name(call.func).rpartition(".")[2], call) for call in file.calls()]
+    tags = [file.literal(c.args[0]) for name, c in calls if name == "add_scalar" and c.args]
+    folder = "runs"  # of a writer without a folder
+    for call in (call for name, call in calls if name == "SummaryWriter"):
+        given = [
+            *call.args[:1],
+            *(k.value for k in call.keywords if k.arg in ("log_dir", "logdir")),
+        ]
+        for path in map(file.value, given[:1]):
+            parts = path.values[:1] if isinstance(path, ast.JoinedStr) else [path]
+            text = str(file.literal(parts[0])) if isinstance(parts[0], ast.Constant) else ""
+            folder = text if parts == [path] and text else text.rpartition("/")[0] or "."
+    return [tag for tag in dict.fromkeys(tags) if isinstance(tag, str)], folder
+
+
 def _labels(parts: Sequence[ast.expr]) -> Iterator[tuple[str, str]]:
     for before, value in pairwise(parts):
         text = before.value if isinstance(before, ast.Constant) else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,6 @@ from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import OPEN
 from search_spaces.nested import show
 from trainables.user_code import loader
-from trainables.user_code.command.arguments import script_parser
 from trainables.user_code.optuna.source import read_objective
 from trainables.user_code.parameters import KeyRead, keys_read
 from trainables.user_code.python_source.project import Definition, Project
@@ -20,10 +19,19 @@ from trainables.user_code.python_source.python_file import UNREAD, PythonFile
 from tuning.translation import optuna_source, ray_script
 from tuning.translation.domains import choose_objective, domain_around, is_progress, known_domain
 from tuning.translation.draft import Draft
-from tuning.translation.reports import printed_metrics, reported_metrics, returned_metrics
+from tuning.translation.reports import (
+    logged_scalars,
+    printed_metrics,
+    reported_metrics,
+    returned_metrics,
+)
 from tuning.translation.script import Script
+from tuning.translation.script_options import ScriptOption, script_options
 
 _TRIALS = 16
+_UNREAD = (
+    "no options by argparse, click, typer, tyro, Fire, absl, Hydra or HfArgumentParser can be read"
+)
 _CONFIGURATIONS = ("train_loop_config", "param_space")
 
 
@@ -31,7 +39,7 @@ def trainable_text(name: str, folder: Path) -> tuple[str, str]:
     """The name and the text of a sweep file for training code.
 
     Args:
-        name: `script.py:function`, `module:function`, or `script.py`, whose options argparse reads.
+        name: `script.py:function`, `module:function`, or `script.py`, whose options are read.
         folder: of the sweep file.
 
     Raises:
@@ -188,13 +196,13 @@ class _Parameters:
 
 
 class _Command:
-    """A script with argparse as the command of a sweep."""
+    """A script with options as the command of a sweep."""
 
     def __init__(self, draft: Draft, file: PythonFile) -> None:
         self._draft, self._file = draft, file
         self._parameters = _Parameters(draft, file)
         self._words: list[str] = []
-        self._uses_args = False
+        self._found: list[ScriptOption] = []
 
     def translate(self, script: str) -> None:
         """Fill the draft.
@@ -202,47 +210,37 @@ class _Command:
         Raises:
             UserError: the source does not show all arguments of the script.
         """
-        parser = script_parser(self._file.path)
-        if parser is None or not parser.calls:
+        options = script_options(self._file)
+        if not options:
             raise UserError(
-                f"--trainable {self._file.path}: its options are not in one argparse parser that "
-                "can be read; name a function (script.py:function), or write command by hand"
+                f"--trainable {self._file.path}: {_UNREAD}; name a function (script.py:function), "
+                "or write command by hand, as in `tune init command`"
             )
-        for action, call in parser.calls:
-            given = {str(k.arg): k.value for k in call.keywords}
-            place = f"{self._file.path.name}:{call.lineno}"
-            if not action.option_strings:
-                self._draft.notes.append(f"{place}: fill in the argument {action.dest} of command")
-                self._words.append(OPEN)
-            elif action.nargs is not None:
-                self._draft.notes.append(
-                    f"{place}: {action.option_strings[-1]} is left out: it does not take one value"
-                )
-            else:
-                self._option(max(action.option_strings, key=len), place, given)
-        args = ["{args}"] if self._uses_args else []
-        self._draft.set("command", ["python", script, *args, *self._words])
+        for option in options:
+            self._option(option)
+        each = [word for o in self._found for word in o.words or (f"--{o.name}={{{o.name}}}",)]
+        if self._found and not any(option.words for option in self._found):
+            each = ["{args}"]  # which stands for all parameters
+        self._draft.set("command", ["python", script, *each, *self._words])
         self._parameters.write_point()
         self._metrics()
 
-    def _option(self, option: str, place: str, given: Mapping[str, ast.expr]) -> None:
-        name = option.lstrip("-")
-        if name == "seed":
-            self._words += [option, "{seed}"]
-            return
-        default = self._file.literal(given["default"]) if "default" in given else UNREAD
-        kind = ast.unparse(given["type"]) if "type" in given else "str"
-        if kind == "float" and isinstance(default, int):
-            default = float(default)
-        choices = self._file.literal(given.get("choices"))
-        if "choices" in given and choices is UNREAD:
-            said = ast.unparse(given["choices"])
-            self._draft.notes.append(f"{place}: the choices of {option}, {said}, are not read")
-        is_required = self._file.literal(given.get("required")) is True
-        self._parameters.add(name, place, default, is_required=is_required, choices=choices)
-        if name in self._draft.space or name in self._draft.fixed:
-            self._uses_args |= option.startswith("--")
-            self._words += [] if option.startswith("--") else [option, f"{{{name}}}"]
+    def _option(self, option: ScriptOption) -> None:
+        name, place = option.name, option.place
+        if option.is_positional:
+            self._draft.notes.append(f"{place}: fill in the argument {name} of command")
+            self._words.append(OPEN)
+        elif option.omitted:
+            self._draft.notes.append(f"{place}: {name} is left out: {option.omitted}")
+        elif name == "seed":
+            self._words += option.words or ["--seed={seed}"]
+        else:
+            choices = option.choices
+            if choices is UNREAD:
+                self._draft.notes.append(f"{place}: the choices of {name} are not read")
+            required = option.is_required
+            self._parameters.add(name, place, option.default, is_required=required, choices=choices)
+            self._found += [option] if self._draft.has(name) else []
 
     def _metrics(self) -> None:
         metrics = reported_metrics(self._file)
@@ -253,6 +251,9 @@ class _Command:
             shown = {name: text for name, text in shown.items() if not is_progress(name)}
             metrics = [*shown]
             self._draft.set("report_from.stdout", shown or None)
+        if not metrics:
+            metrics, folder = logged_scalars(self._file)
+            self._draft.set("report_from.tensorboard", folder if metrics else None)
         _set_objective(self._draft, metrics)
 
 

@@ -191,8 +191,8 @@ def test_options_of_a_script_keep_their_defaults_and_reports(tune: Tune) -> None
         found = re.search(spec.report_from.stdout["val_accuracy"], line)
         assert found is not None
         assert found[1] == number
-    assert "script.py:9: the choices of --depth, range(2, 4), are not read" in text
-    assert "script.py:10: --amp is left out" in text
+    assert "script.py:9: the choices of depth are not read" in text
+    assert "script.py:10: amp is left out" in text
     assert "script.py:5: default 0.001" in text
 
 

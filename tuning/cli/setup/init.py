@@ -28,7 +28,7 @@ def init(
             "--trainable",
             metavar="CODE",
             help="Your training code: script.py:function, module:function, or a script with "
-            "argparse (script.py). It is read, not run.",
+            "options (script.py). It is read, not run.",
         ),
     ] = None,
     like: Annotated[
