@@ -245,6 +245,21 @@ def _absl(file: PythonFile) -> Iterator[ScriptOption]:
             yield replace(made, choices=file.literal(choices)) if kind == "enum" else made
 
 
+def _configurator(file: PythonFile) -> Iterator[ScriptOption]:
+    """Variables of a module that nanoGPT's configurator.py replaces by `--name=value`."""
+    calls = [call for call in file.calls() if file.name(call.func) == "exec"]
+    run = next((call for call in calls if "configurator" in ast.unparse(call)), None)
+    for node in file.tree.body if run else ():
+        name = ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else "_"
+        if run and node.lineno < run.lineno and isinstance(node, ast.Assign) and name[0] != "_":
+            option = _option(file, f"--{name}", node, node.value, None)
+            option = replace(option, words=(f"--{name}={{{name}}}",))
+            if isinstance(option.default, bool) and is_searched(name):  # read as Python writes it
+                said = str(option.default)
+                option = replace(option, default=said, choices=["True", "False"])
+            yield option
+
+
 def _hydra(file: PythonFile) -> Iterator[ScriptOption]:
     for _, call in _decorated(file, "hydra.main"):
         given = {k.arg: file.literal(k.value) for k in getattr(call, "keywords", ())}
@@ -266,4 +281,4 @@ def _hydra_options(folder: Path, name: str, prefix: str) -> Iterator[ScriptOptio
             yield ScriptOption(key, name, value, words=(f"{key}={{{key}}}",))
 
 
-_READERS = (_argparse, _click, _typer, _tyro, _hf, _fire, _absl, _hydra)
+_READERS = (_argparse, _click, _typer, _tyro, _hf, _fire, _absl, _hydra, _configurator)

@@ -101,6 +101,17 @@ def main(cfg):
 
 main()
 """
+NANO = """
+learning_rate = 6e-4
+batch_size = 12
+decay_lr = True
+max_iters = 5 * 10
+out_dir = "out"
+config_keys = [k for k in globals() if not k.startswith("_")]
+exec(open("configurator.py").read())
+tokens = 4
+print(f"step {tokens}: train loss {1.0:.4f}, val loss {learning_rate:.4f}")
+"""
 SEED = "--seed={seed}"
 EACH = ["--lr={lr}", "--batch-size={batch-size}", "--optimizer={optimizer}", "--{amp}", SEED]
 SCRIPTS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
@@ -118,6 +129,11 @@ SCRIPTS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
     ),
     "fire": (FIRE, ["{args}", SEED], {"lr": 1e-3, "batch_size": 64, "amp": True}),
     "absl": (ABSL, ["{args}", SEED], {"lr": 1e-3, "optimizer": "sgd", "amp": True}),
+    "nano": (
+        NANO,
+        [f"--{name}={{{name}}}" for name in ("learning_rate", "batch_size", "decay_lr", "out_dir")],
+        {"learning_rate": 6e-4, "batch_size": 12, "decay_lr": "True"},
+    ),
     "hydra": (
         HYDRA,
         ["model.width={model.width}", "optim.lr={optim.lr}", "seed={seed}"],
@@ -127,6 +143,7 @@ SCRIPTS: dict[str, tuple[str, list[str], dict[str, Any]]] = {
 LEFT_OUT = {
     "click": ("click_.py:9: verbose", "click_.py:10: layer"),
     "tyro": ("tyro_.py:15: cuda", "tyro_.py:16: target"),
+    "nano": ("nano_.py:5: max_iters",),
     "hf": ("hf_.py:10: TrainingArguments",),
 }
 
