@@ -177,8 +177,10 @@ class Results:
         """The curve of a case up to rounding, and its last weights and state of the optimizer."""
         curve, found = self.curve(expected), self.curve(case)
         assert max(found) == max(curve)
+        # AdamW enlarges the rounding of one step in those after it, in many layers more
+        rounding = 4 * ROUNDING if case.startswith("deep/") else ROUNDING
         for step, metrics in found.items():
-            assert metrics == pytest.approx(curve[step], rel=ROUNDING, abs=ROUNDING), step
+            assert metrics == pytest.approx(curve[step], rel=rounding, abs=rounding), step
         folder, known = self.checkpoint(case), self.checkpoint(expected)
         # AdamW divides gradients by their size: a tenth of an update, where they are near 0
         check_tensors(weights(folder), weights(known), lambda _: 1e-3)
