@@ -115,13 +115,18 @@ def choose_objective(metrics: Sequence[str]) -> tuple[str | None, str | None]:
     A metric of held-out data comes first, then one whose name says whether more is better.
     """
     found = [name for name in metrics if not is_progress(name)]
-    ranked = sorted(found, key=lambda n: (not _HELD_OUT.search(n.lower()), _mode(n) is None))
+    ranked = sorted(found, key=lambda n: (not held_out(n), _mode(n) is None))
     return (ranked[0], _mode(ranked[0])) if ranked else (None, None)
 
 
 def is_progress(metric: str) -> bool:
     """Whether a report's value is a count or a time rather than a score, by its name."""
     return bool(_PROGRESS.fullmatch(metric.lower()))
+
+
+def held_out(text: str) -> re.Match[str] | None:
+    """The first word of a text that names held-out data."""
+    return _HELD_OUT.search(text.lower())
 
 
 def _mode(metric: str) -> str | None:

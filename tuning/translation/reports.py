@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 from trainables.user_code.python_source.project import inner_nodes
 from trainables.user_code.python_source.python_file import PythonFile
+from tuning.translation.domains import held_out
 
 _NUMBER = r"([-+]?[\w.]*\w(?:(?<=[\d.][eE])[-+]\d+)?)"
 _LABEL = re.compile(r"([A-Za-z][\w/-]*(?: [\w/-]+)?)( ?[:=] ?)$|([A-Za-z][\w/-]*)( )$")
+_VALUE = "\ue000"
+_PERCENT, _BRACES = re.compile(r"%[-+ #0-9.]*[diouxXeEfFgGsr]"), re.compile(r"\{[^{}]*\}")
+_PRINTS = ("print", "sys.stdout.write", "tqdm.tqdm.write")
 _NOT_METRICS = {"step", "checkpoint", "metrics", None}
 
 
@@ -33,13 +37,60 @@ def returned_metrics(file: PythonFile, function: ast.FunctionDef) -> list[str]:
     return list(dict.fromkeys(found))
 
 
-def printed_metrics(file: PythonFile) -> list[dict[str, str]]:
-    """Of each `print` of an f-string in a file: names before values, and patterns that find them.
+@dataclass(frozen=True)
+class PrintedLine:
+    """A line that a file prints or logs.
 
-    The pattern of `f"epoch {epoch} loss={loss:.4f}"` for `loss` is that of `report_from.stdout`.
+    Attributes:
+        text: with `1` for each value.
+        patterns: names before values, and what finds them. That of
+            `f"epoch {epoch} loss={loss:.4f}"` for `loss` is a pattern of `report_from.stdout`.
     """
-    texts = (a for c in file.calls() if file.name(c.func) == "print" for a in c.args)
-    return [dict(_labels(text.values)) for text in texts if isinstance(text, ast.JoinedStr)]
+
+    text: str
+    patterns: dict[str, str]
+
+
+def printed_lines(file: PythonFile) -> list[PrintedLine]:
+    """Of each call that prints or logs in a file."""
+    calls = [(file.name(call.func), call) for call in file.calls() if call.args]
+    shown = [c for name, c in calls if name in _PRINTS or name.endswith(".info")]
+    lines = [_line(c) for c in shown if "file" not in {k.arg for k in c.keywords}]
+    return [PrintedLine(line.replace(_VALUE, "1"), dict(_labels(line))) for line in lines]
+
+
+def _line(call: ast.Call) -> str:
+    """What a call prints, with `_VALUE` in place of each value."""
+    first, *others = map(_text, call.args)
+    formatted = _PERCENT.sub(_VALUE, first)
+    is_logged = others and formatted != first
+    return formatted if is_logged else " ".join([first, *others])
+
+
+def _text(node: ast.expr) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=parts):
+            return "".join(map(_text, parts))
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            return _text(left) + _text(right)
+        case ast.BinOp(left=ast.Constant(value=str(text)), op=ast.Mod()):
+            return _PERCENT.sub(_VALUE, text)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+            return _BRACES.sub(_VALUE, text)
+    return _VALUE
+
+
+def _labels(line: str) -> Iterator[tuple[str, str]]:
+    for part in line.split(_VALUE)[:-1]:
+        before = part.rpartition("\n")[2]
+        if label := _LABEL.search(before):
+            name, begin = (label[1] or label[3]).replace(" ", "_"), label.start()
+            if held := held_out(before[:begin]):  # `Test set: loss 0.5`
+                name, begin = f"{held[1]}_{name}".lower(), held.start()
+            text = re.escape(before[begin:].rstrip()).replace("\\ ", " ")
+            yield name, rf"(?<!\w){text} *{_NUMBER}"
 
 
 def logged_scalars(file: PythonFile) -> tuple[list[str], str]:
@@ -50,25 +101,12 @@ def logged_scalars(file: PythonFile) -> tuple[list[str], str]:
     tags = [file.literal(c.args[0]) for name, c in calls if name == "add_scalar" and c.args]
     folder = "runs"  # of a writer without a folder
     for call in (call for name, call in calls if name == "SummaryWriter"):
-        given = [
-            *call.args[:1],
-            *(k.value for k in call.keywords if k.arg in ("log_dir", "logdir")),
-        ]
-        for path in map(file.value, given[:1]):
+        named = [k.value for k in call.keywords if k.arg in ("log_dir", "logdir")]
+        for path in map(file.value, [*call.args, *named][:1]):
             parts = path.values[:1] if isinstance(path, ast.JoinedStr) else [path]
             text = str(file.literal(parts[0])) if isinstance(parts[0], ast.Constant) else ""
             folder = text if parts == [path] and text else text.rpartition("/")[0] or "."
     return [tag for tag in dict.fromkeys(tags) if isinstance(tag, str)], folder
-
-
-def _labels(parts: Sequence[ast.expr]) -> Iterator[tuple[str, str]]:
-    for before, value in pairwise(parts):
-        text = before.value if isinstance(before, ast.Constant) else ""
-        label = _LABEL.search(str(text)) if isinstance(value, ast.FormattedValue) else None
-        if label:
-            name = label[1] or label[3]
-            text = re.escape(label[0]).replace("\\ ", " ")
-            yield name.replace(" ", "_"), rf"(?<!\w){text} *{_NUMBER}"
 
 
 def _keys(file: PythonFile, node: ast.expr) -> Iterator[str]:

@@ -58,7 +58,7 @@ def _argparse(file: PythonFile) -> Iterator[ScriptOption]:
     parser = script_parser(file.path)
     for action, call in parser.calls if parser else ():
         name = max(action.option_strings, key=len, default=action.dest)
-        omitted = _SEVERAL if action.nargs is not None else ""
+        omitted = _SEVERAL if action.nargs not in (None, "?") else ""
         made = _by_call(file, name, call, call.keywords, omitted)
         yield replace(made, is_positional=not action.option_strings)
 
@@ -262,11 +262,15 @@ def _configurator(file: PythonFile) -> Iterator[ScriptOption]:
 
 def _hydra(file: PythonFile) -> Iterator[ScriptOption]:
     for _, call in _decorated(file, "hydra.main"):
-        given = {k.arg: file.literal(k.value) for k in getattr(call, "keywords", ())}
-        folder = file.path.parent / (given.get("config_path") or ".")
-        name = str(given.get("config_name")).removesuffix(".yaml")
-        if (folder / f"{name}.yaml").is_file():
-            yield from _hydra_options(folder, f"{name}.yaml", "")
+        given = {k.arg: k.value for k in getattr(call, "keywords", ())}
+        path, name = given.get("config_path"), str(file.literal(given.get("config_name")))
+        path = path.right if isinstance(path, ast.BinOp) else path  # root / "configs"
+        below = [
+            parent / str((path and file.literal(path)) or ".") for parent in file.path.parents[:3]
+        ]
+        name = name.removesuffix(".yaml") + ".yaml"
+        if folder := next((folder for folder in below if (folder / name).is_file()), None):
+            yield from _hydra_options(folder, name, "")
 
 
 def _hydra_options(folder: Path, name: str, prefix: str) -> Iterator[ScriptOption]:
@@ -274,10 +278,12 @@ def _hydra_options(folder: Path, name: str, prefix: str) -> Iterator[ScriptOptio
     config = read_file(folder / name)
     for part in config.part("defaults").parts():
         for group, chosen in part.read().items() if isinstance(part.raw, Mapping) else ():
-            if (folder / group / f"{chosen}.yaml").is_file():
-                yield from _hydra_options(folder, f"{group}/{chosen}.yaml", f"{group}.")
+            path = f"{group}/{str(chosen).removesuffix('.yaml')}.yaml"
+            if (folder / path).is_file():
+                yield from _hydra_options(folder, path, f"{group}.")
     for key, value in flattened(config.read(), prefix).items():
-        if key == "seed" or domain_around(key, value) is not None:
+        is_own = key.rpartition(".")[2].startswith("_")  # of Hydra: `_partial_`
+        if key == "seed" or (domain_around(key, value) is not None and not is_own):
             yield ScriptOption(key, name, value, words=(f"{key}={{{key}}}",))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from tuning.translation.domains import choose_objective, domain_around, is_progr
 from tuning.translation.draft import Draft
 from tuning.translation.reports import (
     logged_scalars,
-    printed_metrics,
+    printed_lines,
     reported_metrics,
     returned_metrics,
 )
@@ -245,16 +246,23 @@ class _Command:
     def _metrics(self) -> None:
         metrics = reported_metrics(self._file)
         if not metrics:
-            prints = printed_metrics(self._file)
-            metric = choose_objective([name for found in prints for name in found])[0]
-            shown = next((found for found in prints if metric in found), {})
-            shown = {name: text for name, text in shown.items() if not is_progress(name)}
-            metrics = [*shown]
-            self._draft.set("report_from.stdout", shown or None)
+            metrics = self._printed()
         if not metrics:
             metrics, folder = logged_scalars(self._file)
             self._draft.set("report_from.tensorboard", folder if metrics else None)
         _set_objective(self._draft, metrics)
+
+    def _printed(self) -> list[str]:
+        """The metrics of the printed line with the best objective."""
+        lines = printed_lines(self._file)
+        metric, mode = choose_objective([name for line in lines for name in line.patterns])
+        shown = next((line.patterns for line in lines if metric in line.patterns and mode), {})
+        shown = {name: text for name, text in shown.items() if not is_progress(name)}
+        for name, pattern in shown.items():
+            if sum(bool(re.search(pattern, line.text)) for line in lines) > 1:
+                self._draft.note(None, f"several lines have {name}; let its pattern find one")
+        self._draft.set("report_from.stdout", shown or None)
+        return [*shown]
 
 
 def _set_objective(draft: Draft, metrics: list[str]) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +174,33 @@ def test_options_of_every_library_become_parameters(tune: Tune, library: str) ->
         assert "val_loss 0.001" in tune("trial", file).out
         other = "points=[{lr: 0.001, amp: no-amp}]"
         assert "val_loss 0.002" in tune("trial", file, "--set", other).out
+
+
+PRINTS = {
+    "print('epoch {:3d} | valid loss {:5.2f} | valid ppl {:8.2f}'.format(1, x, 9.0))": "valid_loss",
+    "print('\\nTest set: Average loss: {:.4f}, Accuracy: {}/{}\\n'.format(x, 9, 10))": (
+        "test_average_loss"
+    ),
+    "print('epoch', 1, 'val_loss:', x)": "val_loss",
+    "print('eval loss = %.4f after %d' % (x, 3))": "eval_loss",
+    "print('dev loss: ' + f'{x:.3f}')": "dev_loss",
+    "logger.info('val_loss=%s lr=%.3g', x, 0.1)": "val_loss",
+}
+
+
+@pytest.mark.parametrize("line", PRINTS)
+def test_metric_is_found_in_what_a_script_prints(tune: Tune, line: str) -> None:
+    head = "import argparse, logging, sys\nlogging.basicConfig(level=20, stream=sys.stdout)\n"
+    head += "logger, x = logging.getLogger(), 0.25\np = argparse.ArgumentParser()\n"
+    head += "p.add_argument('--lr', default=0.1)\np.parse_args([])\n"
+    tune.write("s.py", f"{head}print(f'train loss {{2 * x}}')\n{line}\n")
+    tune("init", "--trainable", "s.py")
+    spec = load_sweep(Path("s.yaml")).spec
+    assert (spec.objectives[0].metric, spec.objectives[0].mode) == (PRINTS[line], "min")
+    shown = subprocess.run([sys.executable, "s.py"], capture_output=True, text=True, check=True)
+    found = re.findall(spec.report_from.stdout[PRINTS[line]], shown.stdout)
+    assert [float(number) for number in found] == [0.25]
+    assert "several lines" not in (tune.cwd / "s.yaml").read_text()
 
 
 @pytest.mark.parametrize(
