@@ -59,6 +59,13 @@ def printed_lines(file: PythonFile) -> list[PrintedLine]:
     return [PrintedLine(line.replace(_VALUE, "1"), dict(_labels(line))) for line in lines]
 
 
+def trainer_line(file: PythonFile) -> dict[str, str]:
+    """The pattern of what the Trainer of transformers prints, if a file uses one of its kind."""
+    made = (file.name(call.func) for call in file.calls())
+    uses = any(n.startswith(("transformers.", "trl.")) and n.endswith("Trainer") for n in made)
+    return {"eval_loss": "'eval_loss': '?([^',}]+)"} if uses else {}
+
+
 def _line(call: ast.Call) -> str:
     """What a call prints, with `_VALUE` in place of each value."""
     first, *others = map(_text, call.args)

@@ -25,6 +25,7 @@ from tuning.translation.reports import (
     printed_lines,
     reported_metrics,
     returned_metrics,
+    trainer_line,
 )
 from tuning.translation.script import Script
 from tuning.translation.script_options import ScriptOption, script_options
@@ -257,6 +258,7 @@ class _Command:
         lines = printed_lines(self._file)
         metric, mode = choose_objective([name for line in lines for name in line.patterns])
         shown = next((line.patterns for line in lines if metric in line.patterns and mode), {})
+        shown = shown or trainer_line(self._file)
         shown = {name: text for name, text in shown.items() if not is_progress(name)}
         for name, pattern in shown.items():
             if sum(bool(re.search(pattern, line.text)) for line in lines) > 1:

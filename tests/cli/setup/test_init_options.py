@@ -69,7 +69,7 @@ print(f"val_loss={args.optim.lr}")
 """
 HF = """
 from dataclasses import dataclass, field
-from transformers import HfArgumentParser, TrainingArguments
+from transformers import HfArgumentParser, Trainer, TrainingArguments
 
 @dataclass
 class Model:
@@ -77,7 +77,7 @@ class Model:
     fast: bool = True
 
 model, training = HfArgumentParser((Model, TrainingArguments)).parse_args_into_dataclasses()
-print(f"eval_loss={training.learning_rate}")
+Trainer(model, training).train()
 """
 FIRE = """
 import fire
@@ -201,6 +201,15 @@ def test_metric_is_found_in_what_a_script_prints(tune: Tune, line: str) -> None:
     found = re.findall(spec.report_from.stdout[PRINTS[line]], shown.stdout)
     assert [float(number) for number in found] == [0.25]
     assert "several lines" not in (tune.cwd / "s.yaml").read_text()
+
+
+@pytest.mark.parametrize("line", ["{'eval_loss': '3.9', 'epoch': '3'}", "{'eval_loss': 3.9}"])
+def test_metric_of_transformers_is_found_in_its_lines(tune: Tune, line: str) -> None:
+    tune.write("hf.py", HF)
+    tune("init", "--trainable", "hf.py")
+    spec = load_sweep(Path("hf.yaml")).spec
+    assert (spec.objectives[0].metric, spec.objectives[0].mode) == ("eval_loss", "min")
+    assert re.findall(spec.report_from.stdout["eval_loss"], line) == ["3.9"]
 
 
 @pytest.mark.parametrize(
