@@ -25,7 +25,16 @@ from search_spaces.checksum import (
 )
 from search_spaces.errors import DamagedRecordsError, UserError
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
-from tests.tuning.simulate import finish, make_spec, new_sweep, open_run, outcome, run_trials, train
+from tests.tuning.simulate import (
+    STEPS,
+    finish,
+    make_spec,
+    new_sweep,
+    open_run,
+    outcome,
+    run_trials,
+    train,
+)
 from trainables.runtime.provenance import library_versions
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
@@ -92,6 +101,19 @@ def test_lost_record_is_rebuilt(
     assert after.end_step == uninterrupted.records[trial].end_step
     assert len(after.attempts) >= len(before.attempts)
     assert resumed(paths).repaired == []
+
+
+@pytest.mark.parametrize("how", ["truncated", "deleted"])
+def test_lost_record_of_a_replicate_is_rebuilt(tmp_path: Path, how: str) -> None:
+    spec = make_spec(replicates=3, scheduler={"name": "none", "max_t": STEPS})
+    paths = new_sweep(spec, tmp_path)
+    before = run_trials(paths.root, spec, count=4)
+    damage(paths.trial("t0000-2").record, how)
+    with open_sweep(paths, spec) as run:
+        finish(run)
+    assert len(run.repaired) == 1
+    assert essence(run)[:3] == essence(before)[:3]
+    assert [r.replicate for r in run.records.values()] == [0, 1, 2, 0, 1, 2]
 
 
 @pytest.mark.parametrize("how", ["middle", "wrong value", "deleted", "garbage"])

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import time
-
 from results.paths import SweepPaths
 from results.records.trial import TrialRecord
 from results.storage.atomic import quarantine_file
 from results.sweep_folder.repair import intact_records, repair_line
 from search_spaces.errors import first_few
 from search_spaces.spec.sweep import SweepSpec
-from tuning.search.evidence import derive_seed
+from tuning.controller.attempts import new_record
 from tuning.search.study.study import SweepStudy
 
 
@@ -27,10 +25,11 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
     is_replaced = not paths.study.exists() and (newest / paths.study.name).exists()
     try:
         study = SweepStudy(paths.study, spec.name, spec)
-        contrary = [r.id for r in intact_records(paths) if not study.agrees(r)]
+        records = intact_records(paths)
+        contrary = [r.id for r in records if not study.agrees(r)]
         problem = f"{paths.study}: contradicts the records of {first_few(contrary)}"
         if not contrary:
-            lacking = [r.id for r in intact_records(paths) if r.number >= len(study.trials)]
+            lacking = [r.id for r in records if not study.has(r.number)]
             done = f"the trials are added from their records: {first_few(lacking)}"
             line = repair_line(f"{paths.study}: incomplete", None, done)
             if is_replaced:
@@ -43,18 +42,12 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
     return fresh, [repair_line(problem, kept, "rebuilt from the trials' records")]
 
 
-def recover(spec: SweepSpec, study: SweepStudy, number: int) -> TrialRecord | None:
+def recover(spec: SweepSpec, study: SweepStudy, trial_id: str) -> TrialRecord | None:
     """The record of a trial as the study has it, without attempts; None if it is not there."""
-    if (known := study.recover(number)) is None:
+    number, _, replicate = trial_id[1:].partition("-")
+    if (known := study.recover(int(number))) is None:
         return None
     params, state, last_step = known
-    return TrialRecord(
-        id=f"t{number:04d}",
-        number=number,
-        params=params,
-        config=spec.nest(params),
-        seed=derive_seed(spec.seed, number),
-        state=state,
-        end_step=last_step,
-        created=time.time(),
-    )
+    record = new_record(spec, int(number), params, int(replicate or 1) - 1)
+    # the code that ran may have been another one
+    return record.model_copy(update={"state": state, "end_step": last_step, "identity": ""})
