@@ -141,7 +141,9 @@ class _Histories(Mapping[str, History]):
         self._records = records
 
     def __getitem__(self, trial_id: str) -> History:
-        return _history(self._records[trial_id])
+        record = self._records[trial_id]
+        first = record.lineage[0].before if record.lineage else record.params
+        return [Era(0, first, None), *(Era(i.step, i.after, i.donor) for i in record.lineage)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._records)
@@ -155,12 +157,6 @@ def _is_unapplied(record: TrialRecord, report: Report, decision: Decision) -> bo
         return False
     no_longer_paused = record.state is TrialState.PAUSED and decision is not Decision.PAUSE
     return record.state.active or no_longer_paused
-
-
-def _history(record: TrialRecord) -> History:
-    first = record.lineage[0].before if record.lineage else record.params
-    later = [Era(i.step, i.after, i.donor) for i in record.lineage]
-    return [Era(0, first, None), *later]
 
 
 def _in_order(

@@ -213,7 +213,7 @@ class SweepController:
             fault = "never reported" if step is None else "no report has"
             self._fail_without_value(trial_id, fault, step)
         else:
-            self.lifecycle.complete(trial_id)
+            self.lifecycle.finish(trial_id, TrialState.COMPLETED, "ran to its end", step)
 
     def _fail_without_value(self, trial_id: str, fault: str, step: int | None) -> None:
         """End a trial that did not report the metric; a retry would not either."""

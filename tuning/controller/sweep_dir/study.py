@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import time
+
+from results.analysis.replicates import base_trial_id
 from results.paths import SweepPaths
 from results.records.trial import TrialRecord
 from results.storage.atomic import quarantine_file
 from results.sweep_folder.repair import intact_records, repair_line
 from search_spaces.errors import first_few
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.attempts import new_record
+from tuning.search.evidence import derive_seed
 from tuning.search.study.study import SweepStudy
 
 
@@ -44,10 +47,19 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
 
 def recover(spec: SweepSpec, study: SweepStudy, trial_id: str) -> TrialRecord | None:
     """The record of a trial as the study has it, without attempts; None if it is not there."""
-    number, _, replicate = trial_id[1:].partition("-")
-    if (known := study.recover(int(number))) is None:
+    number, replicate = int(base_trial_id(trial_id)[1:]), int(trial_id.partition("-")[2] or 1) - 1
+    if (known := study.recover(number)) is None:
         return None
     params, state, last_step = known
-    record = new_record(spec, int(number), params, int(replicate or 1) - 1)
-    # the code that ran may have been another one
-    return record.model_copy(update={"state": state, "end_step": last_step, "identity": ""})
+    seed = derive_seed(spec.seed, number)
+    return TrialRecord(
+        id=trial_id,
+        number=number,
+        replicate=replicate,
+        params=params,
+        config=spec.nest(params),
+        seed=derive_seed(seed, replicate) if replicate else seed,
+        state=state,
+        end_step=last_step,
+        created=time.time(),
+    )
