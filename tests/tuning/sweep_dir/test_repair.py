@@ -5,8 +5,10 @@ import json
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
+from optuna.storages import JournalStorage
 
 from results.paths import Storage, SweepPaths
 from results.records import environment
@@ -114,6 +116,20 @@ def test_lost_record_of_a_replicate_is_rebuilt(tmp_path: Path, how: str) -> None
     assert len(run.repaired) == 1
     assert essence(run)[:3] == essence(before)[:3]
     assert [r.replicate for r in run.records.values()] == [0, 1, 2, 0, 1, 2]
+
+
+def test_study_is_compared_with_the_records_in_one_pass(
+    paths: SweepPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, whole = [], JournalStorage.get_all_trials
+
+    def get_all_trials(self: JournalStorage, *args: Any, **kwargs: Any) -> Any:
+        listed.append(args)
+        return whole(self, *args, **kwargs)
+
+    monkeypatch.setattr(JournalStorage, "get_all_trials", get_all_trials)
+    assert open_study(paths, make_spec())[1] == []
+    assert len(listed) < len(paths.trial_ids()) == 4
 
 
 @pytest.mark.parametrize("how", ["middle", "wrong value", "deleted", "garbage"])
