@@ -172,7 +172,7 @@ def this_process() -> dict[str, Any]:
     """Data that identify this process, also after its end."""
     pid = os.getpid()
     here = {"host": socket.gethostname(), "machine": _machine()}
-    return {**here, "pid": pid, "born": _start_times(pid)[0]}
+    return {**here, "pid": pid, "born": start_times(pid)[0]}
 
 
 @cache
@@ -211,11 +211,11 @@ def is_driver_alive(
     if held.get("released"):
         return False
     if _is_here(held):
-        return held.get("born") in _start_times(held["pid"])
+        return held.get("born") in start_times(held["pid"])
     return silent_s() < stale_s
 
 
-def _start_times(pid: int) -> list[float]:
+def start_times(pid: int) -> list[float]:
     """When a process started, because pids are reused; empty if there is none.
 
     On Linux in ticks since boot, which no change of the clock moves; last in Unix seconds, as an
