@@ -179,7 +179,7 @@ class Worker(RankSums):
         self.times.started()
         with self.times.of("report"):
             report = self._record(step, metrics, as_reported)
-        ends = final or self._schedule.is_complete(report)
+        ends = final or self.job.is_last(report)
         unsaved = self._save_if_due(report, checkpoint, ends, save_now)
         with self.times.of("report"):
             answer, leave = self._ask(report)

@@ -183,7 +183,7 @@ def _costs(spec: SweepSpec, reports: Sequence[Report]) -> dict[int, float]:
     costs: dict[int, float] = {}
     for report in reports:
         if (value := report.metrics.get(spec.metric)) is not None:
-            step = int(report.metrics.get(spec.scheduler.time_attr, report.step))
+            step = report.clock(spec.scheduler.time_attr)
             costs.setdefault(step, -comparable(-cost(value, spec.mode)))
     return costs
 

@@ -21,6 +21,7 @@ from results.checkpoints.commit import (
     verify_all,
 )
 from results.storage.fault_injection import fault_point
+from results.storage.folder import link_or_copy
 from results.trial_paths import TrialPaths
 
 log = logging.getLogger(__name__)
@@ -105,10 +106,7 @@ def copy_checkpoint(paths: TrialPaths, donor: Checkpoint) -> None:
     for name in donor.manifest.files:
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            os.link(donor.folder / name, target)
-        except OSError:
-            shutil.copyfile(donor.folder / name, target)
+        link_or_copy(donor.folder / name, target)
     for step in paths.checkpoint_steps():
         if step > donor.step:
             _discard(paths.checkpoint(step))

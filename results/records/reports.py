@@ -6,6 +6,7 @@ of the attempt's line before. So a line that is lost, changed, or of another tri
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
 from collections.abc import Iterator, Sequence
@@ -43,6 +44,11 @@ class Report(BaseModel):
     metrics: dict[str, float]
     attempt: int
     time: float
+
+    def clock(self, name: str) -> int:
+        """Its time by a metric, as schedulers count it; its step, if that is not a number."""
+        value = self.metrics.get(name, self.step)
+        return int(value) if math.isfinite(value) else self.step
 
 
 _REPORTS = TypeAdapter(list[Report])

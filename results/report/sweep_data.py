@@ -120,7 +120,7 @@ class SweepData:
 
     def clock(self, report: Report) -> int:
         """Time of a report as the scheduler and its rungs count it."""
-        return int(report.metrics.get(self.spec.scheduler.time_attr, report.step))
+        return report.clock(self.spec.scheduler.time_attr)
 
     @property
     def has_variance(self) -> bool:

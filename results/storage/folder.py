@@ -1,7 +1,9 @@
-"""Folders of files that a command writes for other programs."""
+"""Folders of files that a command writes for other programs, and copies of files."""
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +23,14 @@ def making(folder: Path, mode: int = 0o777) -> Iterator[None]:
         yield
     except OSError as e:
         raise UserError(f"{e.filename or folder}: cannot be written ({e.strerror})") from e
+
+
+def link_or_copy(source: str | Path, target: str | Path) -> None:
+    """Make a file the same as another, which never changes: a hard link if that is possible."""
+    try:
+        os.link(source, target)
+    except OSError:  # another file system
+        shutil.copyfile(source, target)
 
 
 def write_folder(folder: Path, texts: Mapping[str, str]) -> list[Path]:

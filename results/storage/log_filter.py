@@ -189,9 +189,7 @@ def _handle_command(commands: socket.socket, selector: selectors.BaseSelector) -
     with suppress(ConnectionError):
         header, fds, _, _ = socket.recv_fds(commands, _LENGTH.size, 2)
         if fds:
-            length, hidden = _LENGTH.unpack(header)[0], b""
-            while len(hidden) < length:
-                hidden += commands.recv(length - len(hidden))
+            hidden = commands.recv(_LENGTH.unpack(header)[0], socket.MSG_WAITALL)
             stream = _FilteredStream(fds[0], fds[1], hidden.split(b"\0") if hidden else [])
             selector.register(stream.source, selectors.EVENT_READ, stream)
             return True

@@ -243,6 +243,17 @@ def record_session_time(paths: SweepPaths, fence: Fence, commit: str = "") -> It
         yield session
 
 
+def record_killed_session(paths: SweepPaths) -> None:
+    """Record how long a killed session took, before a command changes records: by the last write.
+
+    The caller owns the sweep. A damaged `state.json` stays as it is.
+    """
+    with contextlib.suppress(DamagedRecordsError):
+        state = read_state(paths)
+        if None in state.spent:
+            write_state(paths, replace(state, spent=_session_seconds(paths, state)))
+
+
 def record_end(paths: SweepPaths, reason: str) -> None:
     """Record why the sweep ended; the next session clears it."""
     write_state(paths, replace(read_state(paths), ended=reason))
@@ -270,5 +281,5 @@ def _session_seconds(paths: SweepPaths, state: SweepState) -> tuple[float, ...]:
 
 def _last_write(paths: SweepPaths) -> float:
     """When a record or report was written last, in Unix seconds; not later than now."""
-    files = list(paths.trials.glob("*/*.json*"))
+    files = paths.trials.glob("*/[!.]*.json*")  # temporary ones are renamed meanwhile
     return min(time.time(), max((f.stat().st_mtime for f in files), default=0.0))

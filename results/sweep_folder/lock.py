@@ -172,7 +172,7 @@ def this_process() -> dict[str, Any]:
     """Data that identify this process, also after its end."""
     pid = os.getpid()
     here = {"host": socket.gethostname(), "machine": _machine()}
-    return {**here, "pid": pid, "born": _start_time(pid)}
+    return {**here, "pid": pid, "born": start_times(pid)[0]}
 
 
 @cache
@@ -211,19 +211,25 @@ def is_driver_alive(
     if held.get("released"):
         return False
     if _is_here(held):
-        started = _start_time(held["pid"])
-        return started is not None and started == held.get("born")
+        return held.get("born") in start_times(held["pid"])
     return silent_s() < stale_s
 
 
-def _start_time(pid: int) -> float | None:
-    """Start time of a process in Unix seconds, because pids are reused; None if there is none."""
+def start_times(pid: int) -> list[float]:
+    """When a process started, because pids are reused; empty if there is none.
+
+    On Linux in ticks since boot, which no change of the clock moves; last in Unix seconds, as an
+    older version wrote it.
+    """
     import psutil
 
+    ticks = list[float]()
+    with suppress(OSError):  # not Linux, or no such process
+        ticks = [float(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19])]
     try:
-        return float(psutil.Process(pid).create_time())
+        return [*ticks, psutil.Process(pid).create_time()]
     except (psutil.NoSuchProcess, ValueError):  # a pid below 0 of a damaged file
-        return None
+        return []
 
 
 def sweep_state(paths: SweepPaths, spec: SweepSpec, finished: int) -> str:

@@ -36,9 +36,9 @@ from search_spaces.checksum import json_matches_checksum
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 
-_TRIAL = re.compile(r"t\d{4,}")
-Recover = Callable[[int], TrialRecord | None]
-"""Makes the record of a trial from the study, by its number; None if the study lacks it too."""
+_TRIAL = re.compile(r"t\d{4,}(-\d+)?")
+Recover = Callable[[str], TrialRecord | None]
+"""Makes the record of a trial from the study, by its id; None if the study lacks it too."""
 REBUILT = "rebuilt from the study and the reports"
 
 
@@ -150,7 +150,7 @@ def _check_record(trial: TrialPaths, log: RecordLog, recover: Recover) -> None:
     """Raise `UserError` if a trial's record is lost, damaged, or older than the last one."""
     name = logged_name(SweepPaths.of_trial(trial), trial.record)
     if not trial.record.exists():
-        known = None if trial.root.exists() else recover(int(trial.root.name[1:]))
+        known = None if trial.root.exists() else recover(trial.root.name)
         if known and known.state.finished:
             return  # its reports are lost
         if not trial.reports.exists() and log.is_current(name, None):
@@ -174,7 +174,7 @@ def _refuse_other_version(trial: TrialPaths, error: UserError) -> None:
 
 
 def _repair_trial(trial: TrialPaths, recover: Recover, error: UserError) -> str:
-    record = recover(int(trial.root.name[1:]))
+    record = recover(trial.root.name)
     if record is None:
         kept = quarantine_file(trial.root)
         return repair_line(error, kept, "the study lacks the trial too, so it is left out")

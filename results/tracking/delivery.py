@@ -35,7 +35,7 @@ from results.tracking.extras import (
 )
 from results.tracking.mlflow.runs import Runs
 from results.tracking.tracker import Ending, SweepFacts, Tracker
-from search_spaces.errors import UserError, quantity
+from search_spaces.errors import UserError, quantity, short_reason
 from search_spaces.files import parse_json, read_regular
 from search_spaces.redaction import redact
 
@@ -74,8 +74,8 @@ class Delivered:
             try:
                 write_atomic(self._paths.delivered, text.encode())
                 self._saved = text
-            except OSError as e:
-                log.warning("%s: cannot be written (%s)", self._paths.delivered, e.strerror)
+            except (OSError, UserError) as e:
+                log.warning("%s: cannot be written (%s)", self._paths.delivered, short_reason(e))
 
     def _load(self) -> dict[str, Any]:
         try:

@@ -68,6 +68,9 @@ class Tracker:
     def closes_soon(self) -> None:
         """No trial runs any more: what takes long before a delivery may begin."""
 
+    def abandon(self) -> None:
+        """An error ended the session: a later one delivers the rest."""
+
     def close(self, ending: Ending, timeout: float) -> str | None:
         """The session has ended: deliver the rest, for about `timeout` seconds.
 

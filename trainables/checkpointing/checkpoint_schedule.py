@@ -26,10 +26,6 @@ class CheckpointSchedule:
         """Record that a checkpoint of this step was saved."""
         self._last_checkpoint = step
 
-    def is_complete(self, report: Report) -> bool:
-        """Whether the trial has reached the scheduler's `max_t`."""
-        return self._job.is_last(report)
-
     def may_pause(self, report: Report) -> bool:
         """Whether the scheduler may pause the trial here, so that it needs a checkpoint.
 

@@ -197,6 +197,8 @@ class Saver:
             dist.destroy_process_group(self._group)
             self._group = None
         self._uploads.close()
+        if self._job.mirror is not None and self._rank == 0:
+            self._clean_up()  # of what stayed until it was uploaded
 
     def _join(self) -> None:
         if self._thread is not None:
@@ -231,7 +233,7 @@ class Saver:
         finally:
             self._on_disk.set()
         if committed:
-            self._clean_up(step)
+            self._clean_up()
 
     def _write(self, step: int, rest: DeferredWrite | None) -> None:
         """Write this rank's part. An error is kept until all ranks know that there is one."""
@@ -265,7 +267,7 @@ class Saver:
         append_time(job.paths, job.attempt, "save", time.perf_counter() - began, made)
         self._uploads.add(step)
 
-    def _clean_up(self, step: int) -> None:
+    def _clean_up(self) -> None:
         """Delete checkpoints that are not needed any more. An error does not fail the training."""
         job = self._job
         try:
@@ -273,7 +275,7 @@ class Saver:
             if not job.superseded:  # otherwise the newer attempt decides
                 prune(job.paths, job.retention.newest, protected=stay)
         except OSError as e:
-            log.warning("checkpoint of step %d: older ones could not be deleted (%s)", step, e)
+            log.warning("older checkpoints could not be deleted (%s)", e)
 
 
 def _own_group() -> Any:

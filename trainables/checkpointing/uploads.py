@@ -10,7 +10,6 @@ import logging
 import threading
 from typing import TYPE_CHECKING
 
-from results.checkpoints.cleanup import prune
 from results.checkpoints.commit import Checkpoint, newest_intact
 from results.storage.object_store import ContentMismatchError
 from results.sweep_folder.copies.checkpoint_mirror import OwnershipTakenError, TrialMirror
@@ -66,12 +65,8 @@ class MirrorUploads(Uploads):
 
     def close(self) -> None:
         """See `Uploads`."""
-        thread = self._thread
-        if thread is None:
-            return
-        thread.join()
-        stay = self._job.protected(self._job.paths.checkpoint_steps())
-        prune(self._job.paths, self._job.retention.newest, protected=stay)
+        if (thread := self._thread) is not None:
+            thread.join()
 
     def _run(self) -> None:
         while (step := self._next()) is not None:

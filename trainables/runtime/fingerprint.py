@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -46,5 +47,6 @@ def _files_named(config: Mapping[str, Any]) -> Iterator[tuple[str, int, int]]:
         if not path.is_absolute() or not path.exists():
             continue
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            status = file.stat()
-            yield str(file), status.st_size, status.st_mtime_ns
+            with suppress(OSError):  # a link to nothing, or removed meanwhile
+                status = file.stat()
+                yield str(file), status.st_size, status.st_mtime_ns

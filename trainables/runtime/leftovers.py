@@ -10,14 +10,11 @@ from collections.abc import Hashable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
+import torch
 import torch.distributed as dist
-
-if TYPE_CHECKING:
-    import torch
-
 
 _END_S, _POLL_S = 1.0, 0.02
 """Time that threads and processes have to end by themselves."""
@@ -180,8 +177,6 @@ def measure(device: torch.device) -> MemorySample:
 def _on_device(device: torch.device) -> int:
     if device.type != "cuda":
         return 0
-    import torch
-
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device)
     return torch.cuda.memory_allocated(device)
@@ -192,6 +187,4 @@ def _anonymous() -> int:
         for line in _STATUS.read_text().splitlines():
             if line.startswith("RssAnon:"):
                 return int(line.split()[1]) * 1024
-    import psutil
-
     return int(psutil.Process().memory_info().rss)

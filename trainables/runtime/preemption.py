@@ -14,7 +14,6 @@ import ctypes
 import json
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -23,8 +22,8 @@ from typing import Any
 from urllib.error import HTTPError
 from urllib.request import ProxyHandler, Request, build_opener
 
-_requested = threading.Event()
 _why = ""
+"""Why the process leaves; empty: it was not asked to."""
 
 
 class Preempted(Exception):
@@ -33,20 +32,13 @@ class Preempted(Exception):
 
 def preemption_requested() -> bool:
     """Whether this process was asked to leave: by SIGTERM, or by `request_preemption`."""
-    return _requested.is_set()
+    return bool(_why)
 
 
 def request_preemption(why: str) -> None:
     """Let the trial of this process leave at its next report."""
     global _why
     _why = why
-    _requested.set()
-
-
-def _forget() -> None:
-    global _why
-    _why = ""
-    _requested.clear()
 
 
 def preemption_reason() -> str:
@@ -70,7 +62,7 @@ def install_sigterm_handler() -> Callable[[], None]:
 
     def restore() -> None:
         signal.signal(signal.SIGTERM, before)
-        _forget()
+        request_preemption("")  # no longer
 
     return restore
 

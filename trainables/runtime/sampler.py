@@ -106,8 +106,8 @@ class UsageSampler:
         if self._device.type == "cuda":
             values |= self._of_gpu()
         line = sample_line(step, time.time(), values, self.times.take(), self._place)
-        with suppress(FileNotFoundError), open(self._file, "a", encoding="utf-8") as f:
-            f.write(line)  # no fsync: these values are only displayed
+        with suppress(OSError), open(self._file, "a", encoding="utf-8") as f:
+            f.write(line)  # no fsync, and no error: these values are only displayed
 
     def _of_process(self) -> dict[str, float]:
         """Network counts are of the machine since its start; disk counts of this process."""

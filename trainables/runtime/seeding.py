@@ -54,6 +54,12 @@ def _sequence(owner: list[Any]) -> Setting:
     return Setting(lambda: list(owner), write)
 
 
+def _folder() -> str:
+    with suppress(FileNotFoundError):  # somebody has removed it
+        return os.getcwd()
+    return ""
+
+
 def _default_device(before: torch.device) -> None:
     torch.set_default_device(None if before.type == "cpu" else before)  # cpu: no mode at all
 
@@ -92,7 +98,7 @@ _HOOKS = {
 
 SETTINGS: dict[str, Setting] = {
     "environment": _mapping(os.environ),
-    "working directory": Setting(os.getcwd, os.chdir),
+    "working directory": Setting(_folder, os.chdir),
     "sys.path": _sequence(sys.path),
     "recursion limit": Setting(sys.getrecursionlimit, sys.setrecursionlimit),
     "log level": Setting(lambda: logging.root.level, logging.root.setLevel),

@@ -6,7 +6,6 @@ import time
 from collections.abc import Iterable
 
 from results.analysis.replicates import replicate_id
-from results.paths import SweepPaths
 from results.records import environment
 from results.records.failures import Failure
 from results.records.integrity import report_problems
@@ -130,11 +129,3 @@ def end_silent_attempt(record: TrialRecord, last: float | None) -> TrialRecord:
 def last_activity(record: TrialRecord, reports: Iterable[Report]) -> float:
     """Time of a trial's last start or report, in Unix seconds; 0 if there was none."""
     return max([a.started for a in record.attempts] + [r.time for r in reports], default=0.0)
-
-
-def claim_next_attempts(paths: SweepPaths, records: Iterable[TrialRecord]) -> None:
-    """Create the folders of the next attempts, which supersedes those of a dead driver."""
-    for record in records:
-        if record.attempts and record.state.active:
-            folder = paths.trial(record.id).attempt(len(record.attempts) + 1)
-            folder.mkdir(parents=True, exist_ok=True)

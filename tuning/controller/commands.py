@@ -17,14 +17,29 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from results.analysis.outcome_constraints import with_violations
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
-from results.records.trial import TrialState, read_reports, read_trial, read_trials, write_trial
+from results.records.trial import (
+    TrialRecord,
+    TrialState,
+    read_reports,
+    read_trial,
+    read_trials,
+    write_trial,
+)
 from results.storage.atomic import write_atomic
 from results.storage.sharing import use_modes_of
-from results.sweep_folder.folder import find_trial, read_state, record_end, sweep_argument
+from results.sweep_folder.folder import (
+    find_trial,
+    read_state,
+    record_end,
+    record_killed_session,
+    sweep_argument,
+)
 from results.sweep_folder.lock import acquire_lock, current_driver
+from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 from search_spaces.loading.overrides import parse
+from tuning.controller.attempts import count_reports, end_attempt, last_activity
 from tuning.search.compatibility import check_params
 
 if TYPE_CHECKING:
@@ -112,7 +127,10 @@ def stop_trials(paths: SweepPaths, trial: str | None) -> str:
         send(paths, "stop", trial=trial)
         return f"{owner} stops {trial or 'all running trials'} at the next report"
     with acquire_lock(paths.lock):
-        stopped = [_stop_trial(paths, r.id) for r in read_trials(paths) if r.id == (trial or r.id)]
+        record_killed_session(paths)
+        constraints = read_spec(paths).outcome_constraints
+        chosen = [r for r in read_trials(paths) if r.id == (trial or r.id)]
+        stopped = [_stop_trial(paths.trial(r.id), r, constraints) for r in chosen]
         if trial is None and not read_state(paths).ended:
             record_end(paths, "tune stop")
     return f"stopped {trial or f'the sweep; unfinished trials: {sum(stopped)}'}"
@@ -134,16 +152,15 @@ def pause_session(paths: SweepPaths) -> str:
     return f"{owner} pauses now; continue with: tune resume {sweep_argument(paths)}"
 
 
-def _stop_trial(paths: SweepPaths, trial_id: str) -> bool:
+def _stop_trial(files: TrialPaths, record: TrialRecord, constraints: Sequence[str]) -> bool:
     """Stop a trial of a sweep that no driver runs; False if it has ended already."""
-    files = paths.trial(trial_id)
-    record = read_trial(files)
     if record.state.finished:
         return False
     reports = read_reports(files)
     end = {"reason": "by hand", "end_step": reports[-1].step if reports else None}
-    stopped = record.model_copy(update={"state": TrialState.STOPPED, **end})
-    constraints = read_spec(paths).outcome_constraints
+    ended = end_attempt(record, ended=last_activity(record, reports))
+    ended = count_reports(ended, record, files)
+    stopped = ended.model_copy(update={"state": TrialState.STOPPED, **end})
     write_trial(files, with_violations(stopped, constraints, lambda: reports))
     return True
 

@@ -20,9 +20,9 @@ from results.records.failures import (
     signature,
 )
 from results.records.machines import Machine
-from results.records.reports import Report
 from results.records.trial import Attempt, TrialRecord
 from search_spaces.errors import suggest
+from search_spaces.files import read_regular
 from search_spaces.patterns import matches
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
@@ -94,10 +94,6 @@ class FailurePolicy:
         if not self._layouts.may_shrink(record):
             return None
         return checked.halve_micro_batch(self._layouts.data_parallel(record))
-
-    def lacks_metric(self, report: Report) -> bool:
-        """Whether a trial ends for a first report without the metric."""
-        return self._spec.metric not in report.metrics and bool(self._spec.failure.stop_after_same)
 
     def describe_missing(self, fault: str, reported: Collection[str]) -> str:
         """One line on a trial without a value of the metric.
@@ -220,6 +216,4 @@ def _logs(folder: Path) -> dict[int, str]:
 
 
 def _tail(log: Path) -> str:
-    with open(log, "rb") as f:
-        f.seek(max(0, log.stat().st_size - _LOG_TAIL))
-        return f.read().decode(errors="replace")
+    return read_regular(log, max(0, log.stat().st_size - _LOG_TAIL)).decode(errors="replace")

@@ -42,9 +42,9 @@ class SchedulerAdapter:
         return self._by_trial.get(base_trial_id(trial_id), self._groups[()])
 
     def divergence(self, report: Report) -> str | None:
-        """A few words if a report shows that the model diverged; else None."""
+        """A few words if a report shows that the model diverged, or has no clock; else None."""
         limit = self._spec.failure.diverged_above
-        for name in (o.metric for o in self._objectives):
+        for name in (*(o.metric for o in self._objectives), self._spec.scheduler.time_attr):
             value = report.metrics.get(name, 0.0)
             beyond = limit is not None and name == self._objectives[0].metric and value > limit
             if beyond or not math.isfinite(value):
@@ -59,7 +59,7 @@ class SchedulerAdapter:
         self._finals[record.id] = values
         signs = [1.0 if o.mode == "max" else -1.0 for o in self._objectives]
         scores = tuple(sign * v for sign, v in zip(signs, values, strict=True))
-        clock = int(report.metrics.get(self._spec.scheduler.time_attr, report.step))
+        clock = report.clock(self._spec.scheduler.time_attr)
         return self._decide_jointly(record, clock, scores, record.seconds_until(report))
 
     def _decide_jointly(
@@ -73,7 +73,7 @@ class SchedulerAdapter:
         decision = Decision.CONTINUE
         if joint is not None:
             self.curves.add(record.number, clock, joint[0], seconds)
-            group = tuple(record.params.get(name) for name in self._spec.scheduler.per)
+            group = tuple(repr(record.params.get(name)) for name in self._spec.scheduler.per)
             scheduler = self._by_trial.setdefault(first, self._groups[group])
             decision = scheduler.decide(first, clock, joint)
         if decision is Decision.STOP:
@@ -141,7 +141,9 @@ class _Histories(Mapping[str, History]):
         self._records = records
 
     def __getitem__(self, trial_id: str) -> History:
-        return _history(self._records[trial_id])
+        record = self._records[trial_id]
+        first = record.lineage[0].before if record.lineage else record.params
+        return [Era(0, first, None), *(Era(i.step, i.after, i.donor) for i in record.lineage)]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._records)
@@ -155,12 +157,6 @@ def _is_unapplied(record: TrialRecord, report: Report, decision: Decision) -> bo
         return False
     no_longer_paused = record.state is TrialState.PAUSED and decision is not Decision.PAUSE
     return record.state.active or no_longer_paused
-
-
-def _history(record: TrialRecord) -> History:
-    first = record.lineage[0].before if record.lineage else record.params
-    later = [Era(i.step, i.after, i.donor) for i in record.lineage]
-    return [Era(0, first, None), *later]
 
 
 def _in_order(

@@ -162,7 +162,8 @@ class SweepController:
         if (fault := self.scheduler.divergence(report)) is not None:
             self.lifecycle.fail(trial_id, fault, Remedy.DIVERGED, report.step)
             return Decision.STOP
-        if first and self.failures.lacks_metric(report) and not self.table.has_value:
+        lacks = self.spec.failure.stop_after_same and self.spec.metric not in report.metrics
+        if first and lacks and not self.table.has_value:
             self._fail_without_value(trial_id, "its first report lacks", report.step)
             return Decision.STOP
         return self.carry_out(trial_id, report.step, self.scheduler.decide(record, report))
@@ -212,7 +213,7 @@ class SweepController:
             fault = "never reported" if step is None else "no report has"
             self._fail_without_value(trial_id, fault, step)
         else:
-            self.lifecycle.complete(trial_id)
+            self.lifecycle.finish(trial_id, TrialState.COMPLETED, "ran to its end", step)
 
     def _fail_without_value(self, trial_id: str, fault: str, step: int | None) -> None:
         """End a trial that did not report the metric; a retry would not either."""

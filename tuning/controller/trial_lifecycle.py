@@ -130,11 +130,6 @@ class TrialLifecycle:
         step = self._table.last_step(trial_id)
         self.finish(trial_id, TrialState.STOPPED, USER_STOP.stop_reason, step)
 
-    def complete(self, trial_id: str) -> None:
-        """End a trial whose code returned, after a report of the metric."""
-        step = self._table.last_step(trial_id)
-        self.finish(trial_id, TrialState.COMPLETED, "ran to its end", step)
-
     def record_leak(self, key: str, description: str) -> None:
         """Record what an attempt (`TrialJob.key`) left behind; its lane was replaced."""
         self._update_attempt(key, {"leak": description})

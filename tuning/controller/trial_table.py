@@ -25,7 +25,7 @@ from results.records.trial import (
 from results.storage.fencing import Fence, NullFence
 from search_spaces.formulas.constraints import violations
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.attempts import claim_next_attempts, count_reports
+from tuning.controller.attempts import count_reports
 from tuning.controller.resources.budget import BudgetTracker
 
 LONGEST_S = 1.0
@@ -82,7 +82,8 @@ class TrialTable:
             The reports of each trial, by id; they are not kept.
         """
         records = read_trials(self.paths)
-        claim_next_attempts(self.paths, records)
+        for record in (r for r in records if r.attempts and r.state.active):
+            self._claim(record.id, len(record.attempts) + 1)
         reports = {r.id: read_reports(self.paths.trial(r.id), r.end_step) for r in records}
         for record in records:
             self._curves[record.id] = []
@@ -126,8 +127,10 @@ class TrialTable:
     def claim(self, record: TrialRecord) -> None:
         """Create the folder of the newest attempt, for its workers; in a batch, it has none."""
         if self._batch is None:
-            folder = self.paths.trial(record.id).attempt(record.attempts[-1].number)
-            folder.mkdir(parents=True, exist_ok=True)
+            self._claim(record.id, record.attempts[-1].number)
+
+    def _claim(self, trial_id: str, attempt: int) -> None:
+        self.paths.trial(trial_id).attempt(attempt).mkdir(parents=True, exist_ok=True)
 
     def write_report(self, trial_id: str, writer: ReportWriter, report: Report) -> None:
         """Append a report to the file of a trial that has no workers which do."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from search_spaces.domains.conditional import Parameter, draw, draw_value, param
 from search_spaces.domains.domain import Domain
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
+from tuning.search.evidence import derive_seed
 from tuning.search.optuna_domains import decode, distribution, encode
 
 MODEL_DRAWS, RANDOM_DRAWS, MAX_REPEATED = 20, 20_000, 2000
@@ -113,47 +114,24 @@ class OptunaSpace:
 
         return encoded.keys() == sampled.keys() and all(map(same, encoded))
 
-    def propose(
-        self,
-        study: Study,
-        frozen: FrozenTrial,
-        write: Callable[[str, float, BaseDistribution], None],
-        earlier: Earlier | None = None,
-    ) -> dict[str, Any]:
-        """Sample a configuration that satisfies the constraints into a trial of the study.
+    def blank(self, number: int, given: Mapping[str, Any]) -> FrozenTrial:
+        """A trial that is not in the study, with these parameters; most searchers need no other."""
+        blank = copy.copy(self._blank)
+        blank.number, blank.system_attrs = number, {_GIVEN: given}
+        return blank
+
+    def sample(
+        self, study: Study, frozen: FrozenTrial, earlier: Earlier | None = None
+    ) -> tuple[dict[str, Any], Sampled]:
+        """Sample a configuration that satisfies the constraints.
 
         Parameters that the trial was enqueued with are kept. So are those that a killed driver has
         written; the sampler proposes the same ones again.
 
         Args:
-            study: of the trial.
+            study: has the sampler.
             frozen: the trial.
-            write: called with Optuna's name, internal value and distribution of each parameter.
             earlier: proposals that are not to be repeated.
-
-        Raises:
-            UserError: no such configuration was found.
-        """
-        params, sampled = self._sample(study, frozen, earlier)
-        for key, (value, dist) in sampled.items():
-            if key not in frozen.params:
-                write(key, dist.to_internal_repr(value), dist)
-        return params
-
-    def sample(
-        self,
-        study: Study,
-        number: int,
-        given: Mapping[str, Any],
-        earlier: Earlier | None = None,
-    ) -> tuple[dict[str, Any], Sampled]:
-        """Sample a configuration as `propose` does, for a trial that is not yet in the study.
-
-        Args:
-            study: has the sampler, which needs no such trial.
-            number: of the trial.
-            given: parameters of it.
-            earlier: see `propose`.
 
         Returns:
             The configuration, and Optuna's value and distribution of each parameter.
@@ -161,16 +139,6 @@ class OptunaSpace:
         Raises:
             UserError: no such configuration was found.
         """
-        blank = copy.copy(self._blank)
-        blank.number, blank.system_attrs = number, {_GIVEN: given}
-        return self._sample(study, blank, earlier)
-
-    def _sample(
-        self,
-        study: Study,
-        frozen: FrozenTrial,
-        earlier: Earlier | None,
-    ) -> tuple[dict[str, Any], Sampled]:
         given = frozen.system_attrs.get(_GIVEN, {})
         repeated = 0
         for attempt in self._drafts(study, frozen, given, earlier):
@@ -196,7 +164,8 @@ class OptunaSpace:
         among = study.sampler.infer_relative_search_space(study, frozen)
         for _ in range(MODEL_DRAWS):
             yield _Draft(study, frozen, given, study.sampler.sample_relative(study, frozen, among))
-        rng, known = random.Random(frozen.number), {**given, **frozen.params}
+        rng = random.Random(derive_seed(self._spec.seed, frozen.number))
+        known = {**given, **frozen.params}
         left = [self.encoded(params)[0] for params in (earlier and earlier.left()) or ()]
         if left := [sampled for sampled in left if known.items() <= sampled.items()]:
             yield _Draft(study, frozen, rng.choice(left), {})

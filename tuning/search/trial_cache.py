@@ -5,7 +5,6 @@ A reused trial is copied, not run (`search.reuse`).
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Sequence
@@ -14,6 +13,7 @@ from pathlib import Path
 from results.records.reports import dump_reports
 from results.records.trial import Report, TrialRecord, TrialState, read_reports, read_trial
 from results.storage.atomic import write_atomic
+from results.storage.folder import link_or_copy
 from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from tuning.search.findings import Finding
@@ -49,16 +49,9 @@ def copy_trial(found: Finding, target: TrialPaths) -> list[Report]:
         original = getattr(source, folder)
         if original.is_dir():
             shutil.rmtree(getattr(target, folder), ignore_errors=True)
-            shutil.copytree(original, getattr(target, folder), copy_function=_link)
+            shutil.copytree(original, getattr(target, folder), copy_function=link_or_copy)
     end = read_trial(source).end_step
     now = time.time()
     reports = [r.model_copy(update={"attempt": 0, "time": now}) for r in read_reports(source, end)]
     write_atomic(target.reports, dump_reports(target, reports))
     return reports
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:  # another file system
-        shutil.copy2(source, target)

@@ -211,7 +211,7 @@ def _curves(
     reports = read_reports(source.trial(record.id), record.end_step)
     return {
         name: [
-            (int(r.metrics.get(clock, r.step)), comparable(r.metrics[name]))
+            (r.clock(clock), comparable(r.metrics[name]))
             for r in reports
             if name in r.metrics and math.isfinite(r.metrics[name])
         ]

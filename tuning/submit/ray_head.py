@@ -18,6 +18,7 @@ import psutil
 
 from results.own_program import module_command, start
 from results.storage.atomic import open_private
+from results.sweep_folder.lock import start_times
 from search_spaces.errors import UserError
 from search_spaces.files import parse_json, read_regular
 from tuning.cluster.local_cluster import apply_settings, closed_to_others
@@ -33,7 +34,7 @@ class Head:
     """The process that holds the cluster.
 
     Attributes:
-        born: its start, in Unix seconds: process ids are used again.
+        born: its start, see `start_times`: process ids are used again.
         address: of the cluster's jobs.
         token: that they ask for.
         gcs: address of the cluster. Ray itself lets a job guess it, among all clusters of the
@@ -51,10 +52,9 @@ def running_head() -> Head | None:
     """That of this user; None: there is none."""
     try:
         head = Head(**parse_json(read_regular(_file())))
-        alive = psutil.Process(head.pid).create_time() == head.born
-    except (OSError, ValueError, TypeError, psutil.Error):
+        return head if head.born in start_times(head.pid) else None
+    except (OSError, ValueError, TypeError):
         return None
-    return head if alive else None
 
 
 def start_head() -> Head:
@@ -109,7 +109,7 @@ def main() -> None:
             _temp_dir=str(folder),
         )
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        born, token = psutil.Process().create_time(), os.environ["RAY_AUTH_TOKEN"]
+        born, token = start_times(os.getpid())[0], os.environ["RAY_AUTH_TOKEN"]
         gcs = ray.get_runtime_context().gcs_address
         head = Head(os.getpid(), born, f"http://{context.dashboard_url}", token, gcs)
         try:

@@ -85,6 +85,7 @@ class BackupUploader:
                     self.objects.send(f"{FILES}/{found.sha256}", file, found.sha256)
                 return BackupFile(size=found.size, sha256=found.sha256, modified=modified)
             except ContentMismatchError:
+                self._known.pop(found.sha256)  # another file may have that content
                 if entry is not None or attempt == _TRIES - 1:
                     raise
         raise AssertionError

@@ -90,7 +90,8 @@ class RecordMirror:
             return
         try:
             self.send()
-            if not self._paths.trials.exists():  # no trial started: free the name
+            if not any(self._paths.trials in file.parents for file in self._sent):
+                # no trial started: free the name
                 open_object_store(self.place.address).remove(self.place.sweep, recursive=True)
                 return
             self._send_heartbeat(released=True)

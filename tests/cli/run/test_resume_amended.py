@@ -91,6 +91,7 @@ def test_relative_budgets_add_to_the_current_ones(mine: Mine) -> None:
     assert amend(paths, time="+2h")[1].budget.time == 3 * 3600.0
     assert amend(paths, time="1h30m")[1].budget.time == 5400.0
     assert amend(paths, time="90")[1].budget.time == 90.0
+    assert amend(paths, time="1234567")[1].budget.time == 1234567.0
     assert amend(paths, "budget.target=0.5")[1].budget.target == 0.5
     timed = mine("timed", done=False, budget={"cpu_hours": 1.0})
     assert amend(timed, trials="+3")[1].budget.trials == 3

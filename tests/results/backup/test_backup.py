@@ -11,8 +11,9 @@ import pytest
 
 from results.checkpoints.commit import newest_intact
 from results.checkpoints.retention import Retention
+from results.checkpoints.streaming_hash import hash_file
 from results.paths import SweepPaths
-from results.storage.object_store import ObjectStore
+from results.storage.object_store import ContentMismatchError, ObjectStore
 from results.sweep_folder.copies.backup import BACKUPS, FILES, labels, open_target, read_backup
 from results.sweep_folder.copies.backup_writer import BackupUploader, prune_backups, take_backup
 from results.sweep_folder.copies.restore import fetch_backup
@@ -179,3 +180,15 @@ def test_backups_of_another_sweep_and_another_release_are_refused(
         read_backup(objects)
     with pytest.raises(UserError, match=r"no backup 'x'"):
         read_backup(objects, "x")
+
+
+def test_content_that_a_file_lost_while_it_was_sent_comes_from_another(
+    objects: ObjectStore, tmp_path: Path
+) -> None:
+    changed, kept = tmp_path / "changed", tmp_path / "kept"
+    changed.write_text("new")
+    kept.write_text("old")
+    uploader = BackupUploader(objects)
+    with pytest.raises(ContentMismatchError):
+        uploader.send_file(changed, hash_file(kept))
+    assert uploader.send_file(kept).sha256 in objects.sizes(FILES)

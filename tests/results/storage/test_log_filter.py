@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from pathlib import Path
@@ -144,3 +146,19 @@ def test_secret_that_the_code_reads_itself_is_hidden_at_the_end(
         monkeypatch.setenv("LATE_TOKEN", "late-canary-1")  # as `load_dotenv` does
         os.write(fd, b"late-canary-1\n")
     assert "late-canary" not in (tmp_path / "log").read_text()
+
+
+def test_filter_ends_with_a_writer_that_is_killed_before_it_names_the_secrets(
+    tmp_path: Path,
+) -> None:
+    ours, theirs = socket.socketpair()
+    program = f"from results.storage.log_filter import main; main({theirs.fileno()})"
+    process = subprocess.Popen([sys.executable, "-c", program], pass_fds=[theirs.fileno()])
+    theirs.close()
+    output, written = os.pipe()
+    with open(tmp_path / "log", "wb") as log, open(output, "rb"), open(written, "wb"), ours:
+        socket.send_fds(ours, [struct.pack("I", 10)], [output, log.fileno()])
+    try:
+        assert process.wait(60) == 0
+    finally:
+        process.kill()

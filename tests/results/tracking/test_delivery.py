@@ -13,6 +13,7 @@ from mlflow import MlflowClient
 from results.paths import SweepPaths
 from results.records.notes import write_note
 from results.records.trial import Report, TrialRecord, TrialState
+from results.storage.atomic import temporary
 from results.storage.fencing import NullFence
 from results.tracking import Delivery, Ending, SweepFacts
 from results.tracking import delivery as delivery_module
@@ -274,3 +275,11 @@ def test_deleted_experiment_is_named_with_the_command_that_restores_it(
     client.delete_experiment(client.get_experiment_by_name("llm").experiment_id)
     problem = open_tracker(sweep, uri_of(tmp_path), "s/gone").close(Ending("KILLED", {}), WAIT_S)
     assert "experiment llm is deleted there: mlflow experiments restore" in str(problem)
+
+
+def test_delivered_file_that_cannot_be_written_is_a_warning(
+    sweep: SweepPaths, caplog: pytest.LogCaptureFixture
+) -> None:
+    Path(temporary(sweep.delivered)).mkdir(parents=True)
+    delivery_module.Delivered(sweep).save()
+    assert "delivered.json: cannot be written (" in caplog.text

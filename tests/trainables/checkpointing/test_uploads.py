@@ -40,8 +40,9 @@ def steps_in(place: MirrorLocation) -> set[str]:
     return {key[:13] for key in keys if key.endswith("manifest.json")}
 
 
+@pytest.mark.parametrize("ended", [False, True])
 def test_upload_does_not_block_training_and_sends_the_newest_next(
-    tmp_path: Path, place: MirrorLocation, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, place: MirrorLocation, monkeypatch: pytest.MonkeyPatch, ended: bool
 ) -> None:
     begun, go_on, sent = threading.Event(), threading.Event(), []
     send = TrialMirror.send
@@ -62,6 +63,8 @@ def test_upload_does_not_block_training_and_sends_the_newest_next(
     paths = worker.job.paths
     assert paths.checkpoint_steps() == [1, 5]  # checkpoint 1 is still being sent
     go_on.set()
+    for thread in [t for t in threading.enumerate() if ended and t.name == "upload"]:
+        thread.join()
     worker.close()
     assert sent == [1, 5]
     assert paths.checkpoint_steps() == [5]

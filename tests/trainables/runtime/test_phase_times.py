@@ -6,11 +6,12 @@ import time
 from pathlib import Path
 
 import pytest
+import torch
 
 from results.records.worker_samples import read_samples
 from results.trial_paths import TrialPaths
 from tests.trainables.local import run_trial
-from trainables.runtime.sampler import PhaseTimes
+from trainables.runtime.sampler import PhaseTimes, UsageSampler
 
 
 class Clock:
@@ -67,3 +68,11 @@ def test_phases_of_a_trial_are_its_duration(tmp_path: Path) -> None:
     assert phases[0]["start"] > 0
     assert {"compute", "evaluation", "report"} <= phases[0].keys()
     assert 0.5 * whole < sum(sum(of.values()) for of in phases) <= whole
+
+
+def test_sample_that_finds_a_full_disk_is_lost_alone(tmp_path: Path) -> None:
+    paths = TrialPaths(tmp_path)
+    paths.samples(1, 0).parent.mkdir(parents=True)
+    paths.samples(1, 0).symlink_to("/dev/full")
+    UsageSampler(paths, 1, 0, torch.device("cpu"), PhaseTimes()).sample(1)
+    assert paths.samples(1, 0).is_symlink()

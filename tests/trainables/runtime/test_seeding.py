@@ -118,6 +118,19 @@ def test_all_settings_are_restored_after_a_failure():
     assert nn.Linear(2, 2)(torch.ones(1, 2)).requires_grad
 
 
+def test_settings_are_restored_after_a_trial_that_removed_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with restored_global_state():
+        os.environ["LEFT_BY_A_TRIAL"] = "1"
+        (tmp_path / "work").mkdir()
+        os.chdir("work")
+        os.rmdir(tmp_path / "work")
+    assert Path.cwd() == tmp_path
+    assert "LEFT_BY_A_TRIAL" not in os.environ
+
+
 def test_autocast_cache_is_cleared_after_a_trial():
     with isolated_rng(0, 0, torch.device("cpu")):
         torch.autocast("cpu").__enter__()

@@ -7,7 +7,8 @@ import pytest
 from optuna.trial import TrialState as OptunaState
 
 from results.records.failures import Remedy
-from results.records.trial import TrialState, read_trials
+from results.records.trial import Report, TrialState, read_trials
+from tests.reports import append_report
 from tests.tuning.simulate import (
     STEPS,
     finish,
@@ -134,6 +135,24 @@ def test_metric_that_is_not_finite_fails_the_trial(run, bad):
     assert (proposal.state, proposal.intermediate_values) == (OptunaState.PRUNED, {})
     finish(run)
     assert len(run.records) == 6
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+def test_clock_that_is_not_finite_fails_the_trial(tmp_path, bad):
+    spec = make_spec(scheduler={"name": "asha", "max_t": STEPS, "time_attr": "epoch"})
+    run = open_run(tmp_path, spec)
+    job = run.next_trial()
+    report = Report(step=1, metrics={"loss": 0.5, "epoch": bad}, attempt=1, time=1.0)
+    append_report(job.paths, report)  # a driver that is killed here decides it again
+    assert open_run(tmp_path, spec).records[job.trial_id].state is TrialState.PENDING
+    assert run.on_report(job.trial_id, report) is Decision.STOP
+    assert run.records[job.trial_id].reason.endswith(f"epoch is {bad}")
+
+
+def test_trials_of_lists_have_a_scheduler_for_each(tmp_path):
+    space = {**make_spec().model_dump(mode="json")["space"], "sizes": {"choice": [[1], [2, 3]]}}
+    spec = make_spec(space=space, scheduler={"name": "asha", "max_t": STEPS, "per": ["sizes"]})
+    assert len(run_sweep(tmp_path, spec).records) == 6
 
 
 def test_missing_metric_fails_the_trial_at_its_first_report(tmp_path):

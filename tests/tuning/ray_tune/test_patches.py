@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ray import tune
 from ray.air.execution import AcquiredResources, ResourceManager, ResourceRequest
 from ray.air.execution.resources.fixed import FixedAcquiredResources
 from ray.train._internal.storage import StorageContext
 from ray.tune.execution.tune_controller import TuneController
 from ray.tune.experiment import Trial
 
+from tests.tuning.fake_pool import Sweep
+from tuning.controller.ray_tune.driver import run_trials
 from tuning.controller.ray_tune.patches import evict_finished
 
 
@@ -71,3 +75,19 @@ def test_evict_finished_keeps_the_newest_trial(controller: Any) -> None:
     evict_finished(controller)
     assert controller._trials == [newest]
     assert controller._stopped_trials == {newest}
+
+
+def test_objects_of_a_session_can_be_collected_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Tuner:
+        def __init__(self, *args: Any, **settings: Any) -> None:
+            assert gc.get_freeze_count() > 0
+
+        def fit(self) -> None:
+            pass
+
+    monkeypatch.setattr(tune, "Tuner", Tuner)
+    sweep = Sweep(tmp_path)
+    run_trials(sweep.run, sweep.workers, lambda: None)
+    assert gc.get_freeze_count() == 0

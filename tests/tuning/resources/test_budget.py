@@ -13,7 +13,12 @@ from results.paths import SweepPaths
 from results.records.failures import Cause
 from results.records.trial import Attempt, TrialRecord, TrialState, write_trial
 from results.storage.fencing import NullFence
-from results.sweep_folder.folder import SweepState, record_session_time, write_state
+from results.sweep_folder.folder import (
+    SweepState,
+    record_session_time,
+    total_elapsed_s,
+    write_state,
+)
 from search_spaces.errors import UserError
 from search_spaces.spec.budget import BudgetSpec, PricesSpec
 from search_spaces.spec.resources import ResourcesSpec
@@ -331,3 +336,7 @@ def test_session_time_adds_up_over_sessions(tmp_path: Path):
         assert session.before == 0.0
     with record_session_time(paths, NullFence()) as session:
         assert 0.0 < session.before < 10.0
+        begun = paths.trial("t0000").root
+        begun.mkdir(parents=True)
+        (begun / ".trial.json.1.tmp").symlink_to("renamed meanwhile")
+        assert total_elapsed_s(paths) == session.before  # nothing is written yet

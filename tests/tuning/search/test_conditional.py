@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-from functools import partial
 from typing import Any
 
 import optuna
@@ -222,9 +221,9 @@ def test_random_conditional_spaces_are_sampled_and_decoded(
         made = spec.search.model_copy(update={"name": search, "startup_trials": 1})
         study.sampler = make_sampler(made, seed + number)
         trial = study.ask()
-        params = compiled.propose(
-            study, study.trials[number], partial(storage.set_trial_param, number)
-        )
+        params, sampled = compiled.sample(study, study.trials[number])
+        for key, (value, dist) in sampled.items():
+            storage.set_trial_param(number, key, dist.to_internal_repr(value), dist)
         check(spec, params)
         config = spec.nest(params)
         assert config["half"] == pytest.approx(0.5 * params["x0"])

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from search_spaces.domains.conditional import draw_value
 from search_spaces.domains.domain import Domain
 from tests.search_spaces.examples import DOMAINS
-from tests.tuning.simulate import make_spec
+from tests.tuning.simulate import make_spec, open_run
 from tuning.search.optuna_domains import decode, distribution, encode
 from tuning.search.optuna_space import OptunaSpace
 from tuning.search.schedulers.pbt import perturb, share_of, value_at_share
@@ -122,3 +122,10 @@ def test_resampled_end_values_have_a_whole_step(form):
         share = (scale(value + step / 2) - scale(value - step / 2)) / (high - low)
         assert values.count(value) / count == pytest.approx(share, abs=0.002)
     assert len(set(values)) == 4
+
+
+def test_random_proposals_depend_on_the_seed(tmp_path):
+    """Those with which a narrow space is searched after the sampler's."""
+    narrow = {"constraints": ["x > 0.999"], "search": {"name": "random"}}
+    runs = [open_run(tmp_path / str(s), make_spec(seed=s, **narrow)) for s in (0, 1)]
+    assert len({run.next_trial().config["x"] for run in runs}) == 2

@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from results.sweep_folder.lock import start_times
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import ROOT
@@ -47,6 +48,9 @@ def test_cluster_must_be_known() -> None:
 
 def test_cluster_of_tune_up_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
     head = write_head(psutil.Process().create_time())
+    assert running_head() == head
+    head = write_head(start_times(os.getpid())[0])
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: 1e9)  # the clock was set
     assert running_head() == head
     assert make_engine("ray").place == head.address
     monkeypatch.setenv("RAY_API_SERVER_ADDRESS", "http://head:8265/")

@@ -1,15 +1,20 @@
 """Commands to a running sweep are carried out exactly once, even if the driver is killed."""
 
+import os
+import time
+from dataclasses import replace
+
 import pytest
 
-from results.records.trial import TrialState
-from results.sweep_folder.folder import read_state
+from results.records.trial import TrialState, read_reports, read_trial
+from results.sweep_folder.folder import read_state, write_state
 from tests.tuning.simulate import finish, make_spec, new_sweep, open_run, run_sweep, train
-from tuning.controller.commands import CommandHandler, pending_commands, send
+from tuning.controller.commands import CommandHandler, pending_commands, send, stop_trials
 from tuning.controller.session import asked_session
 from tuning.search.schedulers import Decision
 from tuning.search.study.study import SweepStudy
 
+DAY = 86400.0
 GIVEN = {"x": 0.25, "opt.k": 2}
 POINT = {"x": 0.25, "opt": {"k": 2}}
 
@@ -130,6 +135,22 @@ def test_stop_is_carried_out_by_the_next_driver(run):
     assert (record.state, record.reason, record.end_step) == (TrialState.STOPPED, "by hand", 2)
     assert pending_commands(run.paths) == []
     assert again.next_trial().trial_id == "t0001"
+
+
+def test_stop_without_a_driver_ends_what_a_killed_one_ran(tmp_path):
+    run = open_run(new_sweep(make_spec(), tmp_path).root)
+    job = run.next_trial()
+    train(run, job, upto=2)
+    state, began = read_state(run.paths), time.time() - DAY
+    write_state(run.paths, replace(state, started=(began,), spent=(None,)))
+    for file in job.paths.root.glob("*.json*"):
+        os.utime(file, (began + 5.0,) * 2)
+    assert stop_trials(run.paths, None) == "stopped the sweep; unfinished trials: 1"
+    assert read_state(run.paths).spent == (pytest.approx(5.0, abs=0.01),)
+    record = read_trial(job.paths)
+    assert (record.state, record.end_step) == (TrialState.STOPPED, 2)
+    assert record.attempts[-1].ended == read_reports(job.paths)[-1].time
+    assert record.attempts[-1].reports == 2
 
 
 def test_stopped_trial_that_fails_is_not_retried(run):

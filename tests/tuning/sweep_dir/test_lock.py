@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 
+import psutil
 import pytest
 
 from results.sweep_folder.lock import (
@@ -57,6 +58,11 @@ def test_copy_of_a_running_sweeps_folder_is_driven_by_nobody(lock, holder, tmp_p
     assert current_driver(copy) is None
     moved = tmp_path.rename(tmp_path.parent / f"{tmp_path.name}-moved") / lock.name
     assert current_driver(moved).startswith(f"process {holder.pid} on ")
+
+
+def test_driver_is_known_after_the_clock_was_set(lock, holder, monkeypatch):
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: 1e9)
+    assert current_driver(lock).startswith(f"process {holder.pid} on ")
 
 
 def test_lock_after_a_killed_driver_has_a_higher_fencing_number(lock, holder):

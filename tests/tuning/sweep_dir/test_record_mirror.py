@@ -226,3 +226,15 @@ def test_restore_explains_what_it_cannot_restore(storage: Path, spec: SweepSpec)
         restore_sweep(f"{address}/simulated", None)
     with pytest.raises(UserError, match="has no mirror in object storage"):
         fetch_checkpoints(new_sweep(make_spec(name="plain"), storage), [])
+
+
+def test_mirror_of_a_sweep_whose_folder_is_lost_while_it_runs_stays(
+    spec: SweepSpec, storage: Path
+) -> None:
+    paths = new_sweep(spec, storage)
+    with ExitStack() as stack:
+        run, mirror = driven(paths, spec, stack)
+        train(run, next_job(run))
+        mirror.send()
+        paths.trials.rename(storage / "lost")
+    assert "trials/t0000/trial.json" in mirror.place.open().sizes("records")

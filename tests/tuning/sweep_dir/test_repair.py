@@ -5,8 +5,10 @@ import json
 import os
 import random
 from pathlib import Path
+from typing import Any
 
 import pytest
+from optuna.storages import JournalStorage
 
 from results.paths import Storage, SweepPaths
 from results.records import environment
@@ -25,7 +27,16 @@ from search_spaces.checksum import (
 )
 from search_spaces.errors import DamagedRecordsError, UserError
 from search_spaces.loading.sweep_file import dump_sweep, load_sweep
-from tests.tuning.simulate import finish, make_spec, new_sweep, open_run, outcome, run_trials, train
+from tests.tuning.simulate import (
+    STEPS,
+    finish,
+    make_spec,
+    new_sweep,
+    open_run,
+    outcome,
+    run_trials,
+    train,
+)
 from trainables.runtime.provenance import library_versions
 from tuning.controller.session import open_sweep
 from tuning.controller.sweep import SweepController
@@ -92,6 +103,33 @@ def test_lost_record_is_rebuilt(
     assert after.end_step == uninterrupted.records[trial].end_step
     assert len(after.attempts) >= len(before.attempts)
     assert resumed(paths).repaired == []
+
+
+@pytest.mark.parametrize("how", ["truncated", "deleted"])
+def test_lost_record_of_a_replicate_is_rebuilt(tmp_path: Path, how: str) -> None:
+    spec = make_spec(replicates=3, scheduler={"name": "none", "max_t": STEPS})
+    paths = new_sweep(spec, tmp_path)
+    before = run_trials(paths.root, spec, count=4)
+    damage(paths.trial("t0000-2").record, how)
+    with open_sweep(paths, spec) as run:
+        finish(run)
+    assert len(run.repaired) == 1
+    assert essence(run)[:3] == essence(before)[:3]
+    assert [r.replicate for r in run.records.values()] == [0, 1, 2, 0, 1, 2]
+
+
+def test_study_is_compared_with_the_records_in_one_pass(
+    paths: SweepPaths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    listed, whole = [], JournalStorage.get_all_trials
+
+    def get_all_trials(self: JournalStorage, *args: Any, **kwargs: Any) -> Any:
+        listed.append(args)
+        return whole(self, *args, **kwargs)
+
+    monkeypatch.setattr(JournalStorage, "get_all_trials", get_all_trials)
+    assert open_study(paths, make_spec())[1] == []
+    assert len(listed) < len(paths.trial_ids()) == 4
 
 
 @pytest.mark.parametrize("how", ["middle", "wrong value", "deleted", "garbage"])

@@ -137,6 +137,12 @@ def test_identity_depends_on_code_data_configuration_and_seed(tmp_path):
     assert identity(resolve(f"{script}:train").source(), config, 1, 2) != base
 
 
+def test_identity_of_a_folder_with_a_link_to_nothing(tmp_path):
+    before = identity({}, {"data": str(tmp_path)}, 1)
+    (tmp_path / "lost").symlink_to(tmp_path / "nothing")
+    assert identity({}, {"data": str(tmp_path)}, 1) == before
+
+
 def test_identity_depends_on_how_reports_are_read():
     spec = make_spec(trainable=None, command=["true"])
     told = spec.model_copy(update={"report_from": ReportFromSpec(jsonl="metrics.jsonl")})

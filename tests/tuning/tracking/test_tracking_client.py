@@ -159,6 +159,16 @@ def test_tracking_client_starts_its_process_when_no_trial_runs_any_more() -> Non
     assert tracker.close(DONE, WAIT_S) == "x"
 
 
+def test_tracking_process_ends_with_a_session_that_an_error_ends() -> None:
+    tracker = client("import sys; sys.stdin.read()")
+    tracker.changed("t0000", reported=True)
+    assert tracker.pid is not None
+    ended = os.pidfd_open(tracker.pid)
+    TrackerObserver(tracker).session_ended(None)
+    assert select.select([ended], [], [], WAIT_S)[0]
+    os.close(ended)
+
+
 def test_tracking_process_ends_with_its_driver(paths: SweepPaths) -> None:
     driver = (
         "import os, sys\n"

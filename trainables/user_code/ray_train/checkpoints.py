@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import shutil
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from results.checkpoints.binding import binding_of
 from results.checkpoints.commit import CheckpointError, Manifest, commit, require_own, verify
+from results.storage.folder import link_or_copy
 from results.trial_paths import TrialPaths
 
 log = logging.getLogger(__name__)
@@ -63,13 +63,6 @@ def adopt_kept(paths: TrialPaths) -> None:
             continue
         staging = paths.ray_train / "adopted"
         shutil.rmtree(staging, ignore_errors=True)
-        shutil.copytree(found.folder, staging, copy_function=_link_file)
+        shutil.copytree(found.folder, staging, copy_function=link_or_copy)
         commit(staging, paths.checkpoint(found.step), step=found.step, binding=binding_of(paths))
         return
-
-
-def _link_file(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

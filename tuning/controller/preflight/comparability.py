@@ -25,7 +25,8 @@ def metric_key(
     """
     name, _, named_set = metric.partition("/")
     terms = resolve(spec.trainable).metric_depends_on.get(name, ())
-    of_data = _DATA if terms and not named_set and not _has_sets(spec) else ()
+    has_sets = named_set or group(group(spec.fixed.get("data")).get("selection"))
+    of_data = _DATA if terms and not has_sets else ()  # all trials have the named sets
     counted = {t for t in (*terms, *of_data) if not among or t in among}
     return next((key for key in searched if key.rpartition(".")[2] in counted), None)
 
@@ -50,8 +51,3 @@ def comparability_notes(spec: SweepSpec) -> list[str]:
                 )
             notes.append(f"metric: {metric} {why}{other_metric(spec, searched)}")
     return notes
-
-
-def _has_sets(spec: SweepSpec) -> bool:
-    """Whether the metric is of named sets, which all trials have."""
-    return bool(group(group(spec.fixed.get("data")).get("selection")))

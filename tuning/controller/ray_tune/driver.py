@@ -229,6 +229,7 @@ def run_trials(run: SweepController, workers: WorkerManager, between: Callable[[
     try:
         _fit(run, searcher, workers, _Stopper(run, workers, between))
     finally:
+        gc.unfreeze()
         _leave_deleted(run.paths)
         if run.error is not None:
             raise run.error

@@ -46,8 +46,4 @@ class NoProgress(TrialProgressCallback):
     def on_trial_result(self, *args: Any, **info: Any) -> None:
         """Nothing."""
 
-    def on_trial_error(self, *args: Any, **info: Any) -> None:
-        """Nothing."""
-
-    def on_trial_complete(self, *args: Any, **info: Any) -> None:
-        """Nothing."""
+    on_trial_error = on_trial_complete = on_trial_result

@@ -20,7 +20,12 @@ from results.records.record_log import write_logged
 from results.records.spec_file import is_damaged, read_spec
 from results.records.trial import TrialRecord, TrialState, read_reports, read_trials, write_trial
 from results.storage.atomic import fsync_dir, write_atomic
-from results.sweep_folder.folder import sign_state, sweep_argument, total_elapsed_s
+from results.sweep_folder.folder import (
+    record_killed_session,
+    sign_state,
+    sweep_argument,
+    total_elapsed_s,
+)
 from results.sweep_folder.lock import acquire_lock
 from results.sweep_folder.repair import verify_records
 from search_spaces.checksum import CHECKSUM_PREFIX, add_yaml_checksum
@@ -118,6 +123,7 @@ def amend_sweep(
         return None
     with acquire_lock(paths.lock):
         _refuse_damage(paths, accept_damage)
+        record_killed_session(paths)
         if move is not None:
             _move(paths, move)
         old = read_spec(paths)
@@ -197,7 +203,7 @@ def _budget_overrides(
         seconds = _parse_time(time.removeprefix("+"), time)
         if time.startswith("+"):
             seconds += max(spec.budget.time or 0.0, total_elapsed_s(paths))
-        texts.append(f"budget.time={seconds:g}")
+        texts.append(f"budget.time={seconds:.10g}")
     return texts
 
 

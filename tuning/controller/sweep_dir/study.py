@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 
+from results.analysis.replicates import base_trial_id
 from results.paths import SweepPaths
 from results.records.trial import TrialRecord
 from results.storage.atomic import quarantine_file
@@ -27,10 +28,11 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
     is_replaced = not paths.study.exists() and (newest / paths.study.name).exists()
     try:
         study = SweepStudy(paths.study, spec.name, spec)
-        contrary = [r.id for r in intact_records(paths) if not study.agrees(r)]
+        records = intact_records(paths)
+        contrary = [r.id for r in records if not study.agrees(r)]
         problem = f"{paths.study}: contradicts the records of {first_few(contrary)}"
         if not contrary:
-            lacking = [r.id for r in intact_records(paths) if r.number >= len(study.trials)]
+            lacking = [r.id for r in records if not study.has(r.number)]
             done = f"the trials are added from their records: {first_few(lacking)}"
             line = repair_line(f"{paths.study}: incomplete", None, done)
             if is_replaced:
@@ -43,17 +45,20 @@ def open_study(paths: SweepPaths, spec: SweepSpec) -> tuple[SweepStudy, list[str
     return fresh, [repair_line(problem, kept, "rebuilt from the trials' records")]
 
 
-def recover(spec: SweepSpec, study: SweepStudy, number: int) -> TrialRecord | None:
+def recover(spec: SweepSpec, study: SweepStudy, trial_id: str) -> TrialRecord | None:
     """The record of a trial as the study has it, without attempts; None if it is not there."""
+    number, replicate = int(base_trial_id(trial_id)[1:]), int(trial_id.partition("-")[2] or 1) - 1
     if (known := study.recover(number)) is None:
         return None
     params, state, last_step = known
+    seed = derive_seed(spec.seed, number)
     return TrialRecord(
-        id=f"t{number:04d}",
+        id=trial_id,
         number=number,
+        replicate=replicate,
         params=params,
         config=spec.nest(params),
-        seed=derive_seed(spec.seed, number),
+        seed=derive_seed(seed, replicate) if replicate else seed,
         state=state,
         end_step=last_step,
         created=time.time(),

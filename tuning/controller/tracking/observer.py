@@ -44,16 +44,14 @@ class TrackerObserver(SweepEvents):
         self.undelivered: str | None = None
 
     def trial_started(self, record: TrialRecord) -> None:
-        """An attempt begins."""
+        """An attempt begins, or has ended."""
         self._tracker.changed(record.id, reported=False)
+
+    trial_ended = trial_started
 
     def trial_reported(self, record: TrialRecord, report: Report) -> None:
         """There are new metrics."""
         self._tracker.changed(record.id, reported=True)
-
-    def trial_ended(self, record: TrialRecord) -> None:
-        """The attempt ended."""
-        self._tracker.changed(record.id, reported=False)
 
     def closes_soon(self) -> None:
         """No trial runs any more; the results are written, and the workers end."""
@@ -61,9 +59,11 @@ class TrackerObserver(SweepEvents):
 
     def session_ended(self, ending: Ending | None) -> None:
         """Deliver the rest."""
-        if ending is not None:
-            wait_s = _TIMEOUT_S if ending.status == "FINISHED" else _STOPPED_S
-            self.undelivered = self._tracker.close(ending, wait_s)
+        if ending is None:
+            self._tracker.abandon()
+            return
+        wait_s = _TIMEOUT_S if ending.status == "FINISHED" else _STOPPED_S
+        self.undelivered = self._tracker.close(ending, wait_s)
 
 
 def make_tracker(

@@ -100,7 +100,7 @@ class TrackingClient(Tracker):
             undelivered = self._answers.get(timeout=2 * timeout)  # it may have to start
         except (OSError, queue.Empty):
             undelivered = f"{self._name}: its process does not answer"
-        self._end()
+        self.abandon()
         return undelivered
 
     def _send(self, line: str) -> None:
@@ -119,7 +119,7 @@ class TrackingClient(Tracker):
         os.write(self._process.stdin.fileno(), f"{line}\n".encode())
 
     def _start(self) -> None:
-        self._end()
+        self.abandon()
         self._process = _take_prepared(self._command) or _start_process(self._command)
         self._answers = queue.SimpleQueue()
         threading.Thread(
@@ -140,7 +140,8 @@ class TrackingClient(Tracker):
                     answers.put(message["undelivered"])
         answers.put(f"{self._name}: its process ended with exit code {process.wait()}")
 
-    def _end(self) -> None:
+    def abandon(self) -> None:
+        """See `Tracker`."""
         if self._process is None:
             return
         self._process.kill()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from tuning.search.models.gp import GaussianProcess, standardise
-from tuning.search.schedulers.base import Era, History
+from tuning.search.schedulers.base import History
 from tuning.search.schedulers.pbt import Pbt, mutable_domains, share_of, value_at_share
 
 _CANDIDATES = 512
@@ -59,7 +59,8 @@ class Pb2(Pbt):
         found = []
         for before, after in pairwise(ends):
             for trial, scores in sorted(self._rungs[after].items()):
-                era = _then(histories.get(trial, []), after)
+                eras = reversed(histories.get(trial, []))
+                era = next((era for era in eras if era.since < after), None)  # at its end
                 if era is None or not all(n in era.params for n in names):
                     continue
                 start = era.donor if era.donor is not None and era.since >= before else trial
@@ -67,8 +68,3 @@ class Pb2(Pbt):
                 if math.isfinite(change):
                     found.append((after, dict(era.params), change))
         return found
-
-
-def _then(history: History, step: int) -> Era | None:
-    """The era in which a trial reached a step."""
-    return next((era for era in reversed(history) if era.since < step), None)

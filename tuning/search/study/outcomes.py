@@ -69,16 +69,14 @@ class Outcomes:
             return create_trial(state=OptunaState.FAIL)
         if record.lineage:  # as proposed, before it copied another trial's weights
             params = record.lineage[0].before
-        state, values = self._state(record, curve, finals)
-        if record.config_failed:
-            state, curve = OptunaState.PRUNED, []
+        reported, state, values = self.final_outcome(record, curve, finals)
         sampled, distributions = self._space.encoded(params)
         return create_trial(
             state=state,
             values=values,
             params=sampled,
             distributions=distributions,
-            intermediate_values={} if self.several else dict(_comparable(curve)),
+            intermediate_values=dict(reported),
             constraints=record.violations,
             system_attrs={REBUILT: True},
         )

@@ -136,7 +136,8 @@ class SweepStudy:
         if self._search.name in BLIND or self._history is not None:
             # one entry of the journal in place of one per parameter
             proposed = self._sampler.proposed
-            params, sampled = self._space.sample(self._informed, number, point, proposed)
+            blank = self._space.blank(number, point)
+            params, sampled = self._space.sample(self._informed, blank, proposed)
             self._direct.add(number, sampled)
             if self._history is not None:
                 self._history.begin(number, sampled)
@@ -149,9 +150,12 @@ class SweepStudy:
         return self._propose(self._informed.ask().number)
 
     def _propose(self, number: int) -> tuple[int, dict[str, Any]]:
-        write = partial(self._storage.set_trial_param, self._id(number))
         frozen, proposed = self._trial(number), self._sampler.proposed
-        params = self._space.propose(self._informed, frozen, write, proposed)
+        params, sampled = self._space.sample(self._informed, frozen, proposed)
+        for key, (value, dist) in sampled.items():
+            if key not in frozen.params:
+                internal = dist.to_internal_repr(value)
+                self._storage.set_trial_param(self._id(number), key, internal, dist)
         frozen = self._trial(number)
         self._count_params(frozen.params)
         self._remember(frozen)
@@ -236,18 +240,21 @@ class SweepStudy:
                 self._study.add_trial(self._outcomes.as_trial(record, curve, finals))
                 self._add(self._trial(record.number))
 
+    def has(self, number: int) -> bool:
+        """Whether there is a trial with this number."""
+        return number < self._count
+
     def agrees(self, record: TrialRecord) -> bool:
         """Whether the study has the record's configuration, or does not have the trial."""
-        trials = self.trials
         params = compatible_params(self._spec, record)
-        if record.number >= len(trials) or params is None or record.lineage:
+        if not self.has(record.number) or params is None or record.lineage:
             return True
-        sampled = trials[record.number].params
+        sampled = self._trial(record.number).params
         return not sampled or self._space.agrees(sampled, params)
 
     def recover(self, number: int) -> tuple[dict[str, Any], TrialState, int | None] | None:
         """Parameters, state and last step of a trial whose record is lost; None if not found."""
-        frozen = next((t for t in self.trials if t.number == number), None)
+        frozen = self._trial(number) if self.has(number) else None
         params = self._space.params(frozen.params) if frozen else None
         if frozen is None or params is None:
             return None
