@@ -91,12 +91,22 @@ def _into_space(data: dict[str, Any], override: Override) -> Override:
         _remove(data, override.path)
         if not data["space"]:  # the only searched parameter stays in the space
             return replace(override, value={"choice": [override.value]})
+        _remove_from_points(data, override.path[1:])
         return replace(override, path=twin)
     if old is _ABSENT:
         parent = _get(data, override.path[:-1])
         names = suggest(override.path[-1], parent) if isinstance(parent, dict) and parent else ""
         raise UserError(f"{override.label}: {dotted(override.path)}: not in the space{names}")
     return override
+
+
+def _remove_from_points(data: dict[str, Any], path: tuple[str, ...]) -> None:
+    """Leave a parameter that is pinned out of the points to begin with."""
+    points = data.get("points")
+    for point in points if isinstance(points, list) else ():
+        if isinstance(point, dict):
+            point.pop(dotted(path), None)
+            _remove({"point": point}, ("point", *path))
 
 
 def _pin_option(data: dict[str, Any], override: Override) -> Override | None:

@@ -64,6 +64,13 @@ def test_override_constant_pins_a_parameter(path: Path) -> None:
     assert loaded.source.where(("fixed", "model", "layers")) == "--set space.model.layers=2"
 
 
+@pytest.mark.parametrize("point", ["model.layers: 1", "model: {layers: 1}"])
+def test_pinned_parameter_is_left_out_of_the_points(path: Path, point: str) -> None:
+    path.write_text(f"{FILE}points: [{{lr: 0.001, {point}}}]\n")
+    assert load_sweep(path).spec.points == [{"lr": 0.001, "model.layers": 1}]
+    assert load_sweep(path, ["space.model.layers=2"]).spec.points == [{"lr": 0.001}]
+
+
 def test_overrides_do_not_change_the_file(path: Path) -> None:
     load_sweep(path, ["space.lr=0.1"])
     assert path.read_text() == FILE
