@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import random
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
@@ -17,7 +18,9 @@ from search_spaces.domains.domain import Domain
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.optuna_domains import decode, distribution, encode
+from tuning.search.searchers import BLIND
 
+log = logging.getLogger(__name__)
 MODEL_DRAWS, RANDOM_DRAWS, MAX_REPEATED = 20, 20_000, 2000
 """Numbers of times that an infeasible proposal is resampled: by the sampler, then at random; and of
 proposals that repeat an earlier one, after which a repeated one is taken.
@@ -53,6 +56,7 @@ class OptunaSpace:
         self._keys: dict[tuple[str, str], str] = {}
         self._texts: dict[int, tuple[Domain, str]] = {}  # by id: the text of a domain takes long
         self._blank = create_trial(state=TrialState.RUNNING)
+        self._warned = spec.search.name in BLIND  # it draws at random anyway
         known = spec.domains()
         for leaf in parameters(spec.space):
             if isinstance(leaf.leaf, Domain):
@@ -180,6 +184,10 @@ class OptunaSpace:
             if repeated < MAX_REPEATED and attempt.has_free and earlier and earlier.holds(params):
                 repeated += 1
                 continue
+            if attempt.is_random and not repeated and not self._warned:
+                self._warned = True
+                text = "constraints: %d proposals of the searcher violate them: t%04d is random"
+                log.warning(text, MODEL_DRAWS, frozen.number)
             return params, attempt.sampled
         raise UserError(
             f"constraints: none of {RANDOM_DRAWS} random configurations satisfies all of them "
@@ -215,6 +223,7 @@ class _Draft:
 
     Attributes:
         sampled: Optuna's value and distribution of each parameter, by Optuna's name.
+        is_random: whether it is not of the sampler.
     """
 
     def __init__(
@@ -226,7 +235,7 @@ class _Draft:
         rng: random.Random | None = None,
     ) -> None:
         self._study, self._frozen, self._given, self._relative = study, frozen, given, relative
-        self._rng = rng  # in place of the sampler
+        self._rng, self.is_random = rng, rng is not None  # in place of the sampler
         self.sampled: Sampled = {}
 
     def suggest(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
