@@ -54,4 +54,5 @@ def comparability_notes(spec: SweepSpec) -> list[str]:
 
 def _has_sets(spec: SweepSpec) -> bool:
     """Whether the metric is of named sets, which all trials have."""
-    return bool(group(group(spec.fixed.get("data")).get("selection")))
+    owners = spec.fixed, group(spec.fixed.get("client"))
+    return any(group(group(owner.get("data")).get("selection")) for owner in owners)
