@@ -197,6 +197,7 @@ def test_generate_continues_a_text(tune: Tune, own: Path) -> None:
         ((), "give either --prompt TEXT, or --prompts FILE with a prompt per line"),
         (("--prompts", "none.txt"), "--prompts none.txt: cannot be read"),
         (("--prompt", "a", "--top-p", "0.5"), "--top-p: has no effect with temperature 0"),
+        (("--prompt", "a", "--seed", "0"), "--seed: has no effect with temperature 0"),
         (("--prompt", ""), "--prompt: is empty"),
         (("--prompt", "a" * 99), "positions"),
         (("--prompt", "a", "--chat"), "has no chat template"),
