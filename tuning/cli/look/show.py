@@ -121,19 +121,24 @@ def _show(paths: SweepPaths, trial: str | None, console: Any) -> Integrity:
 
 
 def _watch(lock: Path, draw: Callable[[Any], object], console: Any) -> None:
-    """Draw the page again and again, while a driver holds the lock; Ctrl-C ends it too."""
+    """Draw the page again and again, while a driver holds the lock; Ctrl-C ends it too.
+
+    Without a terminal, each page that differs from the one before is printed.
+    """
     from rich.live import Live
     from rich.text import Text
 
     from results.sweep_folder.lock import current_driver
 
-    page = make_console()  # one of its own: `Live` writes to the other
+    page, last = make_console(), ""  # one of its own: `Live` writes to the other
     with suppress(KeyboardInterrupt), Live(console=console, screen=console.is_terminal) as live:
         while current_driver(lock):
             with page.capture() as drawn:
                 draw(page)
             if console.is_terminal:
                 live.update(Text.from_ansi(drawn.get()), refresh=True)
+            elif drawn.get() != last:
+                echo(last := drawn.get())
             time.sleep(_WATCH_S)
 
 
