@@ -101,6 +101,8 @@ def add_params(paths: SweepPaths, params: dict[str, Any]) -> None:
 def stop_trials(paths: SweepPaths, trial: str | None) -> str:
     """Stop a trial, or the sweep with all its trials; returns the effect in words.
 
+    Configurations that were added to the sweep and have no trial yet are discarded.
+
     Raises:
         UserError: there is no such trial, or it has ended.
     """
@@ -113,9 +115,13 @@ def stop_trials(paths: SweepPaths, trial: str | None) -> str:
         return f"{owner} stops {trial or 'all running trials'} at the next report"
     with acquire_lock(paths.lock):
         stopped = [_stop_trial(paths, r.id) for r in read_trials(paths) if r.id == (trial or r.id)]
+        added = [c for c in pending_commands(paths) if c.do == "add" and trial is None]
+        for command in added:
+            paths.command(command.id).unlink(missing_ok=True)
         if trial is None and not read_state(paths).ended:
             record_end(paths, "tune stop")
-    return f"stopped {trial or f'the sweep; unfinished trials: {sum(stopped)}'}"
+    dropped = f"; discarded, since no trial had begun: {len(added)} added" if added else ""
+    return f"stopped {trial or f'the sweep; unfinished trials: {sum(stopped)}{dropped}'}"
 
 
 def pause_session(paths: SweepPaths) -> str:
