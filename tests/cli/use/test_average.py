@@ -94,9 +94,12 @@ def test_average_takes_every_source_and_method(tune: Tune, paths: SweepPaths) ->
     tune("average", "trained", "--method", "uniform", "--dtype", "bfloat16", "--name", "half")
     half = load_file(paths.soup("half") / "model.safetensors")
     assert half["0.weight"].dtype == torch.bfloat16
+    exported = tune("export", "trained", "--soup", "half", "--to", "hf", "--no-verify").out
+    assert "\ndtype      float32; stored as BF16, which --to safetensors keeps\n" in exported
     tune("average", "trained", "--max-shard-size", "2kB", "--name", "parts")
     assert "model.safetensors.index.json" in verify(paths.soup("parts")).files
-    tune("export", "trained", "--soup", "parts", "--to", "hf", "--no-verify")
+    exported = tune("export", "trained", "--soup", "parts", "--to", "hf", "--no-verify").out
+    assert "dtype" not in exported
 
 
 @pytest.mark.parametrize(
