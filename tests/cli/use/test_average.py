@@ -111,6 +111,8 @@ def test_average_takes_every_source_and_method(tune: Tune, paths: SweepPaths) ->
         (["--method", "slerp"], "method slerp interpolates between 2 models, not 3"),
         (["--method", "uniform", "--weights", "1,2,3"], "method uniform takes no weights"),
         (["--trials", "t0000,t0009"], "trained: no trial 't0009'"),
+        (["--trials", "t0000,t0000"], "--trials t0000,t0000: must be two or more different trials"),
+        (["--trials", "t0000"], "--trials t0000: must be two or more different trials"),
         (["--trials", "t0000,t0001", "--last", "3"], "--clients exclude each other"),
         (["--trials", "t0000,t0001", "--top", "2"], "--top, --trials, --last (with --trial)"),
         (["--clients", "t0000"], "holds no clients; a federated trial keeps them"),
