@@ -13,6 +13,7 @@ from search_spaces.loading.sweep_file import OPEN
 from search_spaces.nested import show
 from trainables.user_code import loader
 from trainables.user_code.command.arguments import script_parser
+from trainables.user_code.offered import REFUSED
 from trainables.user_code.optuna.source import read_objective
 from trainables.user_code.parameters import KeyRead, keys_read
 from trainables.user_code.python_source.project import Definition, Project
@@ -214,10 +215,12 @@ class _Command:
             if not action.option_strings:
                 self._draft.notes.append(f"{place}: fill in the argument {action.dest} of command")
                 self._words.append(OPEN)
-            elif action.nargs is not None:
-                self._draft.notes.append(
-                    f"{place}: {action.option_strings[-1]} is left out: it does not take one value"
-                )
+            elif action.nargs is not None or action in parser.bools:
+                why = "it does not take one value"
+                if action in parser.bools:
+                    why = f"its type=bool {REFUSED['command']['type=bool']}"
+                option = action.option_strings[-1]
+                self._draft.notes.append(f"{place}: {option} is left out: {why}")
             else:
                 self._option(max(action.option_strings, key=len), place, given)
         args = ["{args}"] if self._uses_args else []
