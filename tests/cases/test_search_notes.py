@@ -55,9 +55,7 @@ def checked(changes: dict[str, Any]) -> Any:
         ),
         ({**TEXT, "scheduler": asha(), "space": {**RATE, "batch_size": {"choice": [8, 16]}}}, None),
         ({"search": {"multivariate": True}}, "search.multivariate: no effect with mfgp; it is of"),
-        ({"search": {"name": "tpe", "multivariate": True, "warm_start": ["a"]}}, None),
-        ({"search": {"name": "sobol", "warm_start": ["a"]}}, "warm_start: no effect with sobol; "),
-        ({"search": {"name": "sobol", "warm_start": ["a"], "reuse": True}}, None),
+        ({"search": {"name": "tpe", "multivariate": True}}, None),
         ({"fixed": {"epochs": 9}, "scheduler": asha(9, interval=3)}, "scheduler.interval: no eff"),
     ],
 )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from search_spaces.spec.search import SEARCHERS
 from search_spaces.spec.select import mode_of_name
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import resolve
 from tuning.controller.preflight.samples import SAMPLES, sample
 from tuning.search.auto import choose_scheduler, choose_searcher
-from tuning.search.searchers import BLIND
 
 _SEEDS = ("seed", "init_seed", "random_seed", "random_state")
 _LENGTHS = {"step": "max_steps", "epoch": "epochs", "round": "rounds"}
@@ -19,12 +17,7 @@ _UNEQUAL = 4
 """Ratio of amounts of data from which trials are not compared equally at a step."""
 _HALVING = ("asha", "asha_promote", "hyperband", "median")
 _READERS = {
-    "search": {
-        "multivariate": "tpe",
-        "constant_liar": "tpe",
-        "population": "nsga2, nsga3",
-        "warm_start": ", ".join(name for name in SEARCHERS if name not in BLIND),
-    },
+    "search": {"multivariate": "tpe", "constant_liar": "tpe", "population": "nsga2, nsga3"},
     "scheduler": {"interval": "pbt, pb2", "quantile": "pbt, pb2", "mutate": "pbt, pb2"},
 }
 """By section and key: the searchers, or schedulers, that read it."""
@@ -83,7 +76,5 @@ def _settings_without_effect(spec: SweepSpec) -> Iterator[str]:
     for section, name in chosen.items():
         given = getattr(spec, section)
         for key, readers in _READERS[section].items():
-            default = type(given).model_fields[key].get_default(call_default_factory=True)
-            reused = key == "warm_start" and spec.search.reuse  # then it has an effect
-            if name not in readers and getattr(given, key) != default and not reused:
+            if name not in readers and getattr(given, key) != type(given).model_fields[key].default:
                 yield f"{section}.{key}: no effect with {name}; it is of {readers}"

@@ -16,9 +16,6 @@ from search_spaces.spec.budget import BudgetSpec, PricesSpec
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.auto import choose_scheduler
 
-_LENGTHS = ("max_steps", "epochs", "rounds")
-"""Hyperparameters that say when a trial ends by itself."""
-
 
 @dataclass(frozen=True)
 class TrialCost:
@@ -51,12 +48,8 @@ class Forecast:
 def mean_trial_cost(
     records: Iterable[TrialRecord], prices: PricesSpec | None = None, *, starts: bool = False
 ) -> TrialCost | None:
-    """The mean cost of a trial; None if no trial has ended after an attempt.
-
-    Args:
-        records: of trials.
-        prices: of the sweep.
-        starts: whether the seconds include those of the start of workers.
+    """The mean cost of a trial, whose seconds include the start of workers if `starts`; None if no
+    trial has ended after an attempt.
     """
     ended = [r for r in records if not r.state.active and r.attempts]
     if not ended:
@@ -129,6 +122,6 @@ def earlier_trial_cost(storage: Storage, spec: SweepSpec) -> tuple[str, TrialCos
 
 def _length(spec: SweepSpec) -> tuple[object, ...]:
     """The code of trials, and what decides how long each is."""
-    own = {**spec.space, **spec.fixed}
+    own, ends = {**spec.space, **spec.fixed}, ("max_steps", "epochs", "rounds")
     scheduler = choose_scheduler(spec).name, spec.scheduler.max_t
-    return spec.trainable, *scheduler, *(own.get(name) for name in _LENGTHS)
+    return spec.trainable, *scheduler, *(own.get(name) for name in ends)
