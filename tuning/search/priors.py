@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from optuna import Study
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial
 
 from search_spaces.domains.conditional import parameters
@@ -53,7 +53,7 @@ def uses_prior(seed: int, number: int) -> bool:
     return bool(np.random.default_rng([seed, 1]).random() < share)
 
 
-class PriorSampler(BaseSampler):
+class PriorSampler(RandomSampler):
     """Draws parameters around their priors, and others at random.
 
     Args:
@@ -62,30 +62,18 @@ class PriorSampler(BaseSampler):
     """
 
     def __init__(self, priors: Mapping[str, Any], seed: int) -> None:
-        self._priors, self._random = priors, RandomSampler(seed=seed)
-        self._rng = np.random.default_rng([seed, 2])
-
-    def infer_relative_search_space(
-        self, study: Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
-        """None: every parameter is drawn alone."""
-        return {}
-
-    def sample_relative(
-        self, study: Study, trial: FrozenTrial, search_space: Mapping[str, BaseDistribution]
-    ) -> dict[str, Any]:
-        """None."""
-        return {}
+        super().__init__(seed)
+        self._priors, self._generator = priors, np.random.default_rng([seed, 2])
 
     def sample_independent(
         self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
     ) -> Any:
         """A normal sample around the prior, cut at the ends; of categories the prior or any."""
         categorical = isinstance(distribution, CategoricalDistribution)
-        if name not in self._priors or (categorical and self._rng.random() < _SHARE):
-            return self._random.sample_independent(study, trial, name, distribution)
+        if name not in self._priors or (categorical and self._generator.random() < _SHARE):
+            return super().sample_independent(study, trial, name, distribution)
         cube = Cube({name: distribution})
         if categorical or not cube.space:
             return self._priors[name]
-        share = cube.shares([{name: self._priors[name]}])[0] + self._rng.normal(0.0, _SPREAD)
+        share = cube.shares([{name: self._priors[name]}])[0] + self._generator.normal(0.0, _SPREAD)
         return cube.decode(np.clip(share, 0.0, 1.0 - 1e-12))[name]

@@ -29,13 +29,12 @@ def grid(spec: SearchSpec, seed: int, evidence: Evidence) -> BaseSampler:
     return RandomSampler(seed)
 
 
-class SobolSampler(BaseSampler):
+class SobolSampler(RandomSampler):
     """A scrambled Sobol sequence (Owen 1998); covers the space more evenly than random samples."""
 
     def __init__(self, spec: SearchSpec, seed: int, evidence: Evidence) -> None:
-        self._evidence, self._seed = evidence, seed
-        self._random: RandomSampler | None = None
-        self._called = False
+        super().__init__(seed)
+        self._evidence, self._called = evidence, False
 
     def infer_relative_search_space(
         self, study: Study, trial: FrozenTrial
@@ -52,13 +51,6 @@ class SobolSampler(BaseSampler):
             return {}
         cube, (block, place) = Cube(search_space), divmod(self._evidence.number, _BLOCK)
         return cube.decode(_sobol(len(cube.space), self._evidence.base_seed, block)[place])
-
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
-    ) -> Any:
-        """At random."""
-        self._random = self._random or RandomSampler(self._seed)
-        return self._random.sample_independent(study, trial, name, distribution)
 
 
 @lru_cache(maxsize=8)

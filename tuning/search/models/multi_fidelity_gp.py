@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from optuna import Study
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, RandomSampler
+from optuna.samplers import RandomSampler
 from optuna.trial import FrozenTrial
 
 from search_spaces.spec.search import SearchSpec
@@ -52,7 +52,7 @@ class _AtTarget:
         return expected_improvement(*self.process.predict(_at(x, self.share)), self.best)
 
 
-class MultiFidelitySampler(BaseSampler):
+class MultiFidelitySampler(RandomSampler):
     """Maximizes expected improvement at the highest rung that enough trials reached.
 
     One process models the values of all rungs, shifted by the median improvement between rungs
@@ -63,9 +63,9 @@ class MultiFidelitySampler(BaseSampler):
     """
 
     def __init__(self, spec: SearchSpec, seed: int, evidence: Evidence) -> None:
+        super().__init__(seed)
         self._spec, self._evidence = spec, evidence
-        self._rng = np.random.default_rng(seed)
-        self._independent = RandomSampler(seed=seed)
+        self._generator = np.random.default_rng(seed)
         self._cube = Cube(evidence.space)
         self._ranked: deque[Array] | None = None
 
@@ -87,17 +87,11 @@ class MultiFidelitySampler(BaseSampler):
                 return sampled
         return {}
 
-    def sample_independent(
-        self, study: Study, trial: FrozenTrial, name: str, distribution: BaseDistribution
-    ) -> Any:
-        """At random."""
-        return self._independent.sample_independent(study, trial, name, distribution)
-
     def _candidates(self) -> Array:
         """(m, parameters), shares of candidate configurations, best first; empty for a random
         proposal.
         """
-        share, trials = self._rng.random(), self._evidence.trials
+        share, trials = self._generator.random(), self._evidence.trials
         nothing = np.zeros((0, len(self._cube.space)))
         usable = [t for t in trials if t.curve and not t.failed]
         if len(usable) < max(2, self._spec.startup_trials) or not self._cube.space:
@@ -113,7 +107,7 @@ class MultiFidelitySampler(BaseSampler):
         tried = self._cube.encode(params)
         model = self._model(tried, known)
         taken = [params[i] for i in np.argsort(-model.mean(tried))[:_BEST]]
-        anywhere = self._rng.random((_RANDOM, len(self._cube.space)))
+        anywhere = self._generator.random((_RANDOM, len(self._cube.space)))
         shares = np.concatenate([anywhere, self._perturb(self._cube.shares(taken), _STEPS[0])])
         x = self._cube.points(shares)
         merit_of = self._weighed(model)
@@ -159,14 +153,14 @@ class MultiFidelitySampler(BaseSampler):
         if len(known.value) <= _POINTS:
             return np.arange(len(known.value))
         best = np.argsort(-known.value, kind="stable")[:_POINTS_BEST]
-        order = np.lexsort((self._rng.random(len(known.value)), -known.level))
+        order = np.lexsort((self._generator.random(len(known.value)), -known.level))
         return np.union1d(best, order[: _POINTS - _POINTS_BEST])
 
     def _perturb(self, centres: Array, step: float) -> Array:
         """Shares that differ from each centre (n, parameters) in some parameters."""
         at = np.repeat(centres, _NEAR, axis=0)
-        moved = self._rng.random(at.shape) < max(0.4, 1.5 / at.shape[1])
-        here = at + moved * self._rng.normal(0.0, step, at.shape)
+        moved = self._generator.random(at.shape) < max(0.4, 1.5 / at.shape[1])
+        here = at + moved * self._generator.normal(0.0, step, at.shape)
         return np.asarray(np.clip(here, 0.0, 1.0 - 1e-12))
 
 
