@@ -99,9 +99,7 @@ def add_params(paths: SweepPaths, params: dict[str, Any]) -> None:
 
 
 def stop_trials(paths: SweepPaths, trial: str | None) -> str:
-    """Stop a trial, or the sweep with all its trials; returns the effect in words.
-
-    Configurations that were added to the sweep and have no trial yet are discarded.
+    """Stop a trial, or the sweep with all its trials and additions; returns the effect in words.
 
     Raises:
         UserError: there is no such trial, or it has ended.

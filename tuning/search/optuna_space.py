@@ -13,7 +13,7 @@ from optuna import Study
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from search_spaces.domains.conditional import Parameter, draw, draw_value, parameters, walk_active
+from search_spaces.domains.conditional import draw, draw_value, parameters, walk_active
 from search_spaces.domains.domain import Domain
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
@@ -45,7 +45,8 @@ class OptunaSpace:
     """The space of a sweep in terms of Optuna.
 
     Optuna knows a parameter by its dotted name. If several options have it with different domains,
-    the option is added to the name, because Optuna needs one kind of distribution per name.
+    the option is added to the name, as in `lr [optimizer=sgd]`, because Optuna needs one kind of
+    distribution per name.
 
     Attributes:
         distributions: Optuna's name of every parameter of every option to its distribution.
@@ -60,7 +61,8 @@ class OptunaSpace:
         known = spec.domains()
         for leaf in parameters(spec.space):
             if isinstance(leaf.leaf, Domain):
-                key = leaf.name if leaf.leaf == known[leaf.name] else _qualified(leaf)
+                when = ", ".join(f"{name}={label}" for name, label in leaf.when)
+                key = leaf.name if leaf.leaf == known[leaf.name] else f"{leaf.name} [{when}]"
                 self._keys.setdefault((leaf.name, self._text(leaf.leaf)), key)
         leaves = ((p.name, p.leaf) for p in parameters(spec.space))
         self.distributions = {
@@ -265,8 +267,3 @@ class _Draft:
             if dist._contains(internal):
                 return self._relative[key]
         return self._study.sampler.sample_independent(self._study, self._frozen, key, dist)
-
-
-def _qualified(leaf: Parameter) -> str:
-    """`lr [optimizer=sgd]`."""
-    return f"{leaf.name} [{', '.join(f'{name}={label}' for name, label in leaf.when)}]"

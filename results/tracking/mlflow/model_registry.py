@@ -97,10 +97,7 @@ def _create_model(client: MlflowClient, name: str, kind: str) -> None:
             found = client.get_registered_model(name)  # none if it is the name of a prompt
             for version in found.latest_versions:
                 if (known := version.tags.get(KIND, kind)) != kind:
-                    raise UserError(
-                        f"--name {name}: has models of {known}, and this is one of {kind}; "
-                        "choose another name"
-                    ) from e
+                    raise UserError(f"--name {name}: has models of {known}, not of {kind}") from e
             return
         raise UserError(f"--name {name}: {e.message}") from e
 

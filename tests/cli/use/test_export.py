@@ -253,7 +253,7 @@ def test_name_of_a_registered_model_is_one_that_mlflow_takes(tune: Tune, own: Pa
     register = ("export", "digits", "--to", "mlflow", "--no-verify", "--name")
     assert "Names cannot contain '/'" in tune.refused(*register, "a/b")
     assert "already taken by a prompt" in tune.refused(*register, "mine")
-    other = "--name texts: has models of input_ids to logits, and this is one of pixels to logits;"
+    other = "--name texts: has models of input_ids to logits, not of pixels to logits"
     assert other in tune.refused(*register, "texts")
     assert tune.refused("export", "digits", "--to", "hf", "--name", "other") == (
         "--name other: is of --to mlflow, and has no effect with hf\n"

@@ -125,10 +125,8 @@ def as_first(model: nn.Module, config: CausalLMConfig, *, rounded: bool = False)
 
 
 def load_merged(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Module:
-    """As `load_model`, with the adapter merged into its base if there is one.
-
-    Raises:
-        UserError: also if the tokenizer beside the weights has other tokens than that of the base.
+    """As `load_model`, with the adapter merged into its base if there is one; also refuses a base
+    whose tokenizer has other tokens than that of the weights.
     """
     saved = weights / "tokenizer.json"
     if config.tokenizer_from is not None and saved.exists():

@@ -121,10 +121,7 @@ def _show(paths: SweepPaths, trial: str | None, console: Any) -> Integrity:
 
 
 def _watch(lock: Path, draw: Callable[[Any], object], console: Any) -> None:
-    """Draw the page again and again, while a driver holds the lock; Ctrl-C ends it too.
-
-    Without a terminal, each page that differs from the one before is printed.
-    """
+    """Draw the page again and again, while a driver holds the lock; Ctrl-C ends it too."""
     from rich.live import Live
     from rich.text import Text
 
@@ -137,7 +134,7 @@ def _watch(lock: Path, draw: Callable[[Any], object], console: Any) -> None:
                 draw(page)
             if console.is_terminal:
                 live.update(Text.from_ansi(drawn.get()), refresh=True)
-            elif drawn.get() != last:
+            elif drawn.get() != last:  # into a pipe
                 echo(last := drawn.get())
             time.sleep(_WATCH_S)
 
