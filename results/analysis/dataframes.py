@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 _TRIAL = ["trial", "state", "value", "best_value", "step", "seconds", "attempts", "reason"]
 _REPORT = ["trial", "step", "attempt", "time"]
 _ATTEMPT = ["trial", "attempt", "started", "ended", "seconds", "error"]
+_EXACT = 2**53
+"""Floats have all whole numbers up to this one."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ def trials_frame(lines: Sequence[TrialSummary], spec: SweepSpec) -> pd.DataFrame
     """One row per trial, in the order given.
 
     Columns: trial, state, value, best_value, step, seconds, attempts, reason, one `value.<metric>`
-    per further objective, and one `params.<name>` per parameter that varies.
+    per further objective, and one `params.<name>` per parameter that varies: of Python's objects if
+    floats would have to hold whole numbers above 2**53.
     """
     import pandas as pd
 
@@ -91,6 +94,11 @@ def trials_frame(lines: Sequence[TrialSummary], spec: SweepSpec) -> pd.DataFrame
         rows.append([*state, *spent, *more])
     values = [f"value.{name}" for name in others]
     frame = pd.DataFrame(rows, columns=[*_TRIAL, *values, *(f"params.{n}" for n in names)])
+    for name in names:
+        given = [line.record.params.get(name) for line in lines]
+        is_large = any(type(v) is int and abs(v) > _EXACT for v in given)
+        if is_large and frame[f"params.{name}"].dtype == "float64":  # beside missing values
+            frame[f"params.{name}"] = pd.Series(given, dtype=object)
     return frame.astype(dict.fromkeys(["value", "best_value", *values], "float64"))
 
 

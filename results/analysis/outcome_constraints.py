@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from results.records.trial import Report, TrialRecord, TrialState
@@ -39,3 +40,14 @@ def with_violations(
             values = ", ".join(f"{name} {newest[name]:.4g}" for name in names)
             reasons.append(f"breaks {text} ({values})")
     return record.model_copy(update={"violations": amounts, "reason": "; ".join(reasons)})
+
+
+def checked_again(
+    record: TrialRecord, constraints: Sequence[str], reports: Iterable[Report]
+) -> TrialRecord:
+    """As `with_violations`, of a trial that was checked on other constraints; else unchanged."""
+    if record.state.active or record.violations.keys() == {*constraints}:
+        return record
+    reason = re.split("; (?:breaks|never reported) ", record.reason)[0]
+    plain = record.model_copy(update={"violations": {}, "reason": reason})
+    return with_violations(plain, constraints, lambda: reports)

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from results.checkpoints.commit import Manifest
-from results.storage.atomic import read_lines
 from results.trial_paths import TrialPaths
 
 
@@ -43,13 +41,6 @@ def append_time(
     )
     with suppress(OSError), open(paths.checkpoint_times(attempt), "a", encoding="utf-8") as f:
         f.write(f"{done.model_dump_json()}\n")
-
-
-def read_times(paths: TrialPaths, attempt: int) -> Iterator[CheckpointTime]:
-    """All of an attempt; lines that are damaged are skipped."""
-    for line in read_lines(paths.checkpoint_times(attempt)):
-        if (done := parse_time(line)) is not None:
-            yield done
 
 
 def parse_time(line: dict[str, Any]) -> CheckpointTime | None:

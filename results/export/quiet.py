@@ -12,19 +12,25 @@ _EXPORTERS = ("torch.onnx", "onnxscript", "onnx_ir")
 
 
 @contextmanager
+def quiet_loggers(*names: str) -> Iterator[None]:
+    """Suppress messages below ERROR of these loggers."""
+    loggers = [logging.getLogger(name) for name in names]
+    levels = [logger.level for logger in loggers]
+    try:
+        for logger in loggers:
+            logger.setLevel(logging.ERROR)
+        yield
+    finally:
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
+
+
+@contextmanager
 def quiet_exporters() -> Iterator[None]:
     """Suppress all warnings, and messages below ERROR of the ONNX exporters."""
-    loggers = [logging.getLogger(name) for name in _EXPORTERS]
-    levels = [logger.level for logger in loggers]
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), quiet_loggers(*_EXPORTERS):
         warnings.simplefilter("ignore")
-        try:
-            for logger in loggers:
-                logger.setLevel(logging.ERROR)
-            yield
-        finally:
-            for logger, level in zip(loggers, levels, strict=True):
-                logger.setLevel(level)
+        yield
 
 
 @contextmanager

@@ -224,11 +224,8 @@ class TrialRecord(_Model):
 
     def seconds_until(self, report: Report) -> float:
         """Seconds for which its workers had it before a report."""
-        return sum(
-            max(0.0, min(a.ended or report.time, report.time) - a.started - a.waited)
-            for a in self.attempts
-            if a.number <= report.attempt
-        )
+        now, ran = report.time, (a for a in self.attempts if a.number <= report.attempt)
+        return sum(max(0.0, min(a.ended or now, now) - a.started - a.waited) for a in ran)
 
     @property
     def excluded_machines(self) -> tuple[Machine, ...]:

@@ -231,6 +231,9 @@ def _importance(data: SweepData) -> PageSection:
         "values at other steps are not comparable."
         for one in data.importances[:1]
     ]
+    for one in data.importances[:1]:
+        if left_out := [name for name in data.spec.domains() if name not in one.shares]:
+            notes.append(f"Left out, since not all trials have them: {first_few(left_out)}.")
     return PageSection(f"Parameter importance{of}", notes, figures.importances(data), place=40)
 
 

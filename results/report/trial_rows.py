@@ -13,7 +13,7 @@ from results.analysis.cost import total_cost
 from results.analysis.leaderboard import TrialSummary
 from results.paths import SweepPaths
 from results.records.notes import Note
-from results.records.trial import Attempt, InheritedWeights, Report, TrialRecord
+from results.records.trial import Attempt, Report, TrialRecord
 from results.records.worker_samples import read_samples
 from results.report.page import number
 from results.report.plots.rungs import changed_parameters
@@ -130,7 +130,7 @@ def trial_details(paths: SweepPaths, record: TrialRecord, *, full: bool = True) 
         "adjusted": list(flattened(record.adjusted)),
         "attempts": [_attempt(attempt) for attempt in record.attempts],
         "checkpoints": f"steps {', '.join(map(str, steps))}" if steps else "",
-        "lineage": [_inherited(event) for event in record.lineage],
+        "lineage": [[e.step, e.donor, e.donor_step, changed_parameters(e)] for e in record.lineage],
         "usage": _usage(paths, record) if full else {},
         "log": list(_log(paths, record)) if full else None,
     }
@@ -143,10 +143,6 @@ def _attempt(attempt: Attempt) -> list[str]:
     how = f"{remedy}{attempt.error}" if attempt.error else ""
     words = [part for part in (how, attempt.where, attempt.leak) if part]
     return [str(attempt.number), started, seconds, attempt.workers_and_layout, "; ".join(words)]
-
-
-def _inherited(event: InheritedWeights) -> list[Any]:
-    return [event.step, event.donor, event.donor_step, changed_parameters(event)]
 
 
 def _usage(paths: SweepPaths, record: TrialRecord) -> dict[str, dict[str, Any]]:

@@ -12,6 +12,8 @@ from tuning.controller.preflight.comparability import comparability_notes
 
 SIZES: dict[str, Any] = {"vocab_size": {"choice": [300, 512]}}
 PARTS: dict[str, Any] = {"data": {"max_bytes": {"choice": [200_000, 400_000]}}}
+RATES: dict[str, Any] = {"learning_rate": {"choice": [0.1, 0.2]}}
+TEXTS: dict[str, Any] = {"task": "causal_lm"}
 BETAS: dict[str, Any] = {"beta": {"loguniform": [0.01, 1.0]}}
 START: dict[str, Any] = {"pretrain": {"hidden_size": 32}}
 TOKENS = "is per token: it compares models of one tokenizer only, and"
@@ -23,12 +25,14 @@ ITSELF = "which is searched: it does not compare these trials"
     [
         ("causal_lm", "eval_loss", SIZES, {}, f"{TOKENS} vocab_size is searched; use metric: bits"),
         ("causal_lm", "bits_per_byte", SIZES, {}, None),
-        ("causal_lm", "eval_loss", {"learning_rate": {"choice": [0.1, 0.2]}}, {}, None),
+        ("causal_lm", "eval_loss", RATES, {}, None),
         ("causal_lm", "eval_loss", PARTS, {}, f"itself depends on data.max_bytes, {ITSELF}"),
         ("causal_lm", "bits_per_byte", PARTS, {}, f"itself depends on data.max_bytes, {ITSELF}"),
         ("sft", "eval_loss", {"pretrain": SIZES}, {}, f"{TOKENS} pretrain.vocab_size"),
         ("dpo", "reward_margin", BETAS, {"sft": START}, f"beta, {ITSELF}; use metric: ranking_acc"),
         ("dpo", "ranking_accuracy", BETAS, {"sft": START}, None),
+        ("federated", "eval_loss", {"client": SIZES}, TEXTS, f"{TOKENS} client.vocab_size"),
+        ("federated", "eval_loss", {"client": RATES}, TEXTS, None),
         ("digits", "accuracy", {"dropout": {"uniform": [0, 0.5]}}, {}, None),
     ],
 )

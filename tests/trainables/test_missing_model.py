@@ -16,7 +16,7 @@ from transformers import BertConfig, BertForMaskedLM
 from search_spaces.errors import UserError
 from tests.trainables.causal_lm.pretrained import write_base
 from trainables.causal_lm.config import CausalLMConfig
-from trainables.causal_lm.model.model import new_model
+from trainables.causal_lm.model.model import load_merged, new_model, save_model
 from trainables.data.images.dataset import prepare as prepare_images
 from trainables.data.text.dataset import prepare
 from trainables.data.tokenizer import load_pretrained
@@ -136,3 +136,18 @@ def test_a_shard_that_is_not_there_is_found_before_a_worker_starts(tmp_path: Pat
     (base / "model.safetensors.index.json").write_text(json.dumps({"weight_map": shards}))
     ((_, problem),) = config.missing_files()
     assert f"has no {shards['b']}" in problem
+
+
+def test_base_whose_tokenizer_has_changed_since_is_refused(tmp_path: Path) -> None:
+    base, trained = tmp_path / "base", tmp_path / "trained"
+    config = CausalLMConfig.model_validate(write_base(base, tmp_path / "cache"))
+    data = prepare(config, tmp_path / "cache")
+    trained.mkdir()
+    save_model(new_model(config, data), config, data, trained)
+    load_merged(config, data, trained)
+    tokenizer = json.loads((base / "tokenizer.json").read_text())
+    tokens = tokenizer["model"]["vocab"]
+    tokens["a"], tokens["b"] = tokens["b"], tokens["a"]
+    (base / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with pytest.raises(UserError, match=f"{base}: its tokenizer has other tokens now than"):
+        load_merged(config, data, trained)

@@ -23,6 +23,10 @@ def make(name="asha", **kw):
     return make_scheduler(spec, DOMAINS, seed=7)
 
 
+def history(trial):
+    return [Era(0, PARAMS, None)]
+
+
 class SchedulerSimulator:
     """Trials on two lanes, in a random order.
 
@@ -51,14 +55,11 @@ class SchedulerSimulator:
         called = self.scheduler.next_to_resume(more=bool(self.left), idle=not self.lanes)
         if called is None and not self.left:
             return False
-        exploit = called and self.scheduler.exploit(called, self.histories())
+        exploit = called and self.scheduler.exploit(called, history)
         self.log.append(("next", called, exploit))
         self.lanes.append(called or self.left.pop(0))
         self.scheduler.on_trial_resume(self.lanes[-1])
         return True
-
-    def histories(self):
-        return {f"t{i}": [Era(0, PARAMS, None)] for i in range(9)}
 
     def report(self, trial):
         step = self.steps[trial] = self.steps.get(trial, 0) + 1

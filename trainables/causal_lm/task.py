@@ -61,11 +61,10 @@ from trainables.parallel.pipeline import Pipeline
 from trainables.training import task as training
 from trainables.training.data_sampler import shares
 from trainables.training.optimizers import make_optimizer
-from trainables.training.task import Task
 from trainables.worker import Worker
 
 
-class LanguageTask(Task):
+class LanguageTask(training.Task):
     """Training of a causal language model; a subclass has the data, the loss and the metrics."""
 
     config: CausalLMConfig

@@ -7,6 +7,7 @@ from typing import Any
 
 from search_spaces.nested import group
 from trainables.base import Trainable
+from trainables.causal_lm.trainable import CausalLM
 from trainables.federated.config import FederatedConfig
 from trainables.registry import resolve
 from trainables.training.communication.config import METRIC_NAMES
@@ -27,6 +28,7 @@ class Federated(Trainable[FederatedConfig]):
 
     Config = FederatedConfig
     metric_names = ("train_loss", "clients")
+    metric_depends_on = CausalLM.metric_depends_on  # no other task's metrics do
     clock = "round"
     elastic = True
     modules = ("trainables.federated.loop",)

@@ -62,7 +62,8 @@ class Column:
     def lines(self, row: int, width: int) -> list[str]:
         """The text of a row, in lines of at most so many cells."""
         text = self.cells[row][0]
-        return [text] if cell_len(text) <= width else _pack(_shortened(text, width), width)
+        words = (shorten(word, width) + " " for word in text.split())
+        return [text] if cell_len(text) <= width else _pack(words, width)
 
     def title_lines(self, width: int) -> list[str]:
         """The title, in lines of at most so many cells."""
@@ -177,10 +178,6 @@ def shorten(word: str, width: int) -> str:
             return tail
     half = (width - 1) // 2
     return f"{set_cell_size(word, width - 1 - half).rstrip()}…{word[-half:] if half else ''}"
-
-
-def _shortened(text: str, width: int) -> list[str]:
-    return [shorten(word, width) + " " for word in text.split()]
 
 
 def _pack(parts: Iterable[str], width: int) -> list[str]:

@@ -156,7 +156,9 @@ def _watch(
 ) -> None:
     while not ended.wait(_POLL_S):
         if (dead := next((p for p in started if p.poll() is not None), None)) is not None:
-            reason = f"Ray's process {_name(dead)} ended ({_describe_exit(dead.returncode)})"
+            code = dead.returncode
+            how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+            reason = f"Ray's process {_name(dead)} ended ({how})"
             lost(reason)
             _end_unless(ended, reason)
             return
@@ -222,10 +224,6 @@ def _with_two_workers(command: list[str]) -> list[str]:
 def _name(process: subprocess.Popen[bytes]) -> str:
     assert isinstance(process.args, list)
     return Path(process.args[0]).name
-
-
-def _describe_exit(code: int) -> str:
-    return f"exit code {code}" if code >= 0 else f"signal {-code}"
 
 
 def _sentence(error: Exception) -> str:

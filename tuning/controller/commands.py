@@ -114,7 +114,7 @@ def add_params(paths: SweepPaths, params: dict[str, Any]) -> None:
 
 
 def stop_trials(paths: SweepPaths, trial: str | None) -> str:
-    """Stop a trial, or the sweep with all its trials; returns the effect in words.
+    """Stop a trial, or the sweep with all its trials and additions; returns the effect in words.
 
     Raises:
         UserError: there is no such trial, or it has ended.
@@ -131,9 +131,13 @@ def stop_trials(paths: SweepPaths, trial: str | None) -> str:
         constraints = read_spec(paths).outcome_constraints
         chosen = [r for r in read_trials(paths) if r.id == (trial or r.id)]
         stopped = [_stop_trial(paths.trial(r.id), r, constraints) for r in chosen]
+        added = [c for c in pending_commands(paths) if c.do == "add" and trial is None]
+        for command in added:
+            paths.command(command.id).unlink(missing_ok=True)
         if trial is None and not read_state(paths).ended:
             record_end(paths, "tune stop")
-    return f"stopped {trial or f'the sweep; unfinished trials: {sum(stopped)}'}"
+    dropped = f"; discarded, since no trial had begun: {len(added)} added" if added else ""
+    return f"stopped {trial or f'the sweep; unfinished trials: {sum(stopped)}{dropped}'}"
 
 
 def pause_session(paths: SweepPaths) -> str:

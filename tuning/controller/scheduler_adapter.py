@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from results.analysis.pareto import comparable
@@ -35,6 +35,7 @@ class SchedulerAdapter:
         self._by_trial: dict[str, Scheduler] = {}
         self.curves = ScoreCurves()
         self._finals: dict[str, list[float]] = {}
+        self._clocks = defaultdict[str, dict[int, int]](dict)  # by step, where it is another
         self._joint = ReplicateScores(spec.replicates)
         self._stopped: set[str] = set()
 
@@ -60,6 +61,8 @@ class SchedulerAdapter:
         signs = [1.0 if o.mode == "max" else -1.0 for o in self._objectives]
         scores = tuple(sign * v for sign, v in zip(signs, values, strict=True))
         clock = report.clock(self._spec.scheduler.time_attr)
+        if clock != report.step:
+            self._clocks[record.id][report.step] = clock
         return self._decide_jointly(record, clock, scores, record.seconds_until(report))
 
     def _decide_jointly(
@@ -116,7 +119,7 @@ class SchedulerAdapter:
 
     def exploit(self, trial_id: str, records: Mapping[str, TrialRecord]) -> Exploit | None:
         """The trial whose weights the resumed trial continues from; None for its own."""
-        return self._of(trial_id).exploit(trial_id, _Histories(records))
+        return self._of(trial_id).exploit(trial_id, lambda one: self._history(records[one]))
 
     @property
     def misleading(self) -> bool:
@@ -133,23 +136,11 @@ class SchedulerAdapter:
             return None
         return [comparable(report.metrics[name]) for name in names]
 
-
-class _Histories(Mapping[str, History]):
-    """The history of each trial, made when it is read: most schedulers read none."""
-
-    def __init__(self, records: Mapping[str, TrialRecord]) -> None:
-        self._records = records
-
-    def __getitem__(self, trial_id: str) -> History:
-        record = self._records[trial_id]
+    def _history(self, record: TrialRecord) -> History:
         first = record.lineage[0].before if record.lineage else record.params
-        return [Era(0, first, None), *(Era(i.step, i.after, i.donor) for i in record.lineage)]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._records)
-
-    def __len__(self) -> int:
-        return len(self._records)
+        clocks = self._clocks[record.id]
+        later = [Era(clocks.get(i.step, i.step), i.after, i.donor) for i in record.lineage]
+        return [Era(0, first, None), *later]
 
 
 def _is_unapplied(record: TrialRecord, report: Report, decision: Decision) -> bool:

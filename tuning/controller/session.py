@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import best_of, read_leaderboard
+from results.analysis.outcome_constraints import checked_again
 from results.paths import SweepPaths
 from results.records.trial import Report
 from results.storage.log_filter import no_core_dumps
@@ -177,6 +178,10 @@ def restore(run: SweepController) -> dict[str, list[Report]]:
         The reports of each trial, by id: they are read once, and not kept.
     """
     reports = run.table.read_back()
+    for record in [*run.records.values()]:  # the file may have other constraints since
+        checked = checked_again(record, run.spec.outcome_constraints, reports[record.id])
+        if checked != record:
+            run.table.save(checked)
     records = list(run.records.values())
     # at rungs no trial is compared with those of an earlier file, perhaps of other data
     finished = (r for r in records if r.state.finished)

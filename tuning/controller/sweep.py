@@ -78,8 +78,7 @@ class SweepController:
         self.source = TrialSource(*parts, self.layouts)
         self.reuse = TrialCache(())
         self.interrupted = self.gave_up = False
-        self.problem: str | None = None
-        self.resume_options = ""
+        self.problem = self.resume_options = ""
         self.repaired: list[str] = []
         self.error: Exception | None = None
         self.on_progress: Callable[[], None] = lambda: None

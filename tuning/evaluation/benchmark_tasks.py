@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from results.export.quiet import quiet_transformers
+from results.export.quiet import quiet_loggers, quiet_transformers
 from results.paths import SweepPaths
 from results.records.evaluations import Evaluation, TaskScore, write_evaluation
 from search_spaces.errors import UserError, suggest
@@ -235,16 +235,8 @@ def _quiet() -> Iterator[None]:
     from datasets import disable_progress_bars
 
     disable_progress_bars()
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    levels = [logger.level for logger in loggers]
-    try:
-        for logger in loggers:
-            logger.setLevel(logging.ERROR)
-        with quiet_transformers():
-            yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
+    with quiet_loggers(*_LOGGERS), quiet_transformers():
+        yield
 
 
 @contextmanager

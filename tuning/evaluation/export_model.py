@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from results.checkpoints.tensor_layout import read_layout
 from results.export.classic import write_classic
 from results.export.exportable import ModelSource
 from results.export.folder import ModelCard, export_model
@@ -86,6 +87,13 @@ def export_ref(picked: SelectedModel, name: str) -> ModelRef:
     """The copy of a model in a format, where `export_selected` writes it."""
     path = str(picked.paths.exports / f"{picked.name}-{name}")
     return replace(picked.ref, kind="export", path=path)
+
+
+def narrow_types(picked: SelectedModel) -> str:
+    """The 16-bit types in which its weights are stored, which `--to hf` makes float32."""
+    files = picked.source.glob("model*.safetensors")
+    found = {tensor.dtype for file in files for tensor in read_layout(file).tensors.values()}
+    return ", ".join(sorted(found & {"BF16", "F16"}))
 
 
 def export_selected(

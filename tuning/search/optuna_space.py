@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import random
 from collections.abc import Iterator, Mapping
 from functools import partial
@@ -12,13 +13,15 @@ from optuna import Study
 from optuna.distributions import BaseDistribution
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from search_spaces.domains.conditional import Parameter, draw, draw_value, parameters, walk_active
+from search_spaces.domains.conditional import draw, draw_value, parameters, walk_active
 from search_spaces.domains.domain import Domain
 from search_spaces.errors import UserError
 from search_spaces.spec.sweep import SweepSpec
 from tuning.search.evidence import derive_seed
 from tuning.search.optuna_domains import decode, distribution, encode
+from tuning.search.searchers import BLIND
 
+log = logging.getLogger(__name__)
 MODEL_DRAWS, RANDOM_DRAWS, MAX_REPEATED = 20, 20_000, 2000
 """Numbers of times that an infeasible proposal is resampled: by the sampler, then at random; and of
 proposals that repeat an earlier one, after which a repeated one is taken.
@@ -43,7 +46,8 @@ class OptunaSpace:
     """The space of a sweep in terms of Optuna.
 
     Optuna knows a parameter by its dotted name. If several options have it with different domains,
-    the option is added to the name, because Optuna needs one kind of distribution per name.
+    the option is added to the name, as in `lr [optimizer=sgd]`, because Optuna needs one kind of
+    distribution per name.
 
     Attributes:
         distributions: Optuna's name of every parameter of every option to its distribution.
@@ -54,10 +58,12 @@ class OptunaSpace:
         self._keys: dict[tuple[str, str], str] = {}
         self._texts: dict[int, tuple[Domain, str]] = {}  # by id: the text of a domain takes long
         self._blank = create_trial(state=TrialState.RUNNING)
+        self._warned = spec.search.name in BLIND  # it draws at random anyway
         known = spec.domains()
         for leaf in parameters(spec.space):
             if isinstance(leaf.leaf, Domain):
-                key = leaf.name if leaf.leaf == known[leaf.name] else _qualified(leaf)
+                when = ", ".join(f"{name}={label}" for name, label in leaf.when)
+                key = leaf.name if leaf.leaf == known[leaf.name] else f"{leaf.name} [{when}]"
                 self._keys.setdefault((leaf.name, self._text(leaf.leaf)), key)
         leaves = ((p.name, p.leaf) for p in parameters(spec.space))
         self.distributions = {
@@ -148,6 +154,10 @@ class OptunaSpace:
             if repeated < MAX_REPEATED and attempt.has_free and earlier and earlier.holds(params):
                 repeated += 1
                 continue
+            if attempt.is_random and not repeated and not self._warned:
+                self._warned = True
+                text = "constraints: %d proposals of the searcher violate them: t%04d is random"
+                log.warning(text, MODEL_DRAWS, frozen.number)
             return params, attempt.sampled
         raise UserError(
             f"constraints: none of {RANDOM_DRAWS} random configurations satisfies all of them "
@@ -184,6 +194,7 @@ class _Draft:
 
     Attributes:
         sampled: Optuna's value and distribution of each parameter, by Optuna's name.
+        is_random: whether it is not of the sampler.
     """
 
     def __init__(
@@ -195,7 +206,7 @@ class _Draft:
         rng: random.Random | None = None,
     ) -> None:
         self._study, self._frozen, self._given, self._relative = study, frozen, given, relative
-        self._rng = rng  # in place of the sampler
+        self._rng, self.is_random = rng, rng is not None  # in place of the sampler
         self.sampled: Sampled = {}
 
     def suggest(self, key: str, domain: Domain, dist: BaseDistribution) -> Any:
@@ -225,8 +236,3 @@ class _Draft:
             if dist._contains(internal):
                 return self._relative[key]
         return self._study.sampler.sample_independent(self._study, self._frozen, key, dist)
-
-
-def _qualified(leaf: Parameter) -> str:
-    """`lr [optimizer=sgd]`."""
-    return f"{leaf.name} [{', '.join(f'{name}={label}' for name, label in leaf.when)}]"

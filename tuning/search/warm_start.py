@@ -24,8 +24,10 @@ from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 from search_spaces.spec.select import Objective
 from search_spaces.spec.sweep import SweepSpec
+from tuning.search.auto import choose_searcher
 from tuning.search.compatibility import params_in_space
 from tuning.search.findings import Finding
+from tuning.search.searchers import BLIND
 
 _FINDINGS = TypeAdapter(list[Finding])
 
@@ -106,6 +108,8 @@ def describe_source(source: SweepPaths, spec: SweepSpec) -> str:
     fit = sum(bool(params_in_space(spec, f.params, f.config)) for f in found)
     counted = sum(f.same for f in found)
     how = "values count" if counted == len(found) else _why_only_ranks(source, spec, counted)
+    if (searcher := choose_searcher(spec).name) in BLIND:
+        how = f"{searcher} learns nothing from them"
     return f"warm start {fit} of {len(found)} trials of {source.name} ({how})"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from search_spaces.nested import flattened
 from trainables.user_code.command.arguments import script_parser
+from trainables.user_code.offered import REFUSED
 from trainables.user_code.python_source.python_file import UNREAD, PythonFile
 from tuning.translation.domains import domain_around, is_searched
 from tuning.translation.yaml_part import read_file
@@ -59,6 +60,8 @@ def _argparse(file: PythonFile) -> Iterator[ScriptOption]:
     for action, call in parser.calls if parser else ():
         name = max(action.option_strings, key=len, default=action.dest)
         omitted = _SEVERAL if action.nargs not in (None, "?") else ""
+        if parser and action in parser.bools:
+            omitted = f"its type=bool {REFUSED['command']['type=bool']}"
         made = _by_call(file, name, call, call.keywords, omitted)
         yield replace(made, is_positional=not action.option_strings)
 

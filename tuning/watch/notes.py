@@ -5,11 +5,8 @@ from __future__ import annotations
 from results.paths import SweepPaths
 from results.records.notes import write_note
 from results.records.spec_file import read_spec
-from results.sweep_folder.folder import find_trial, sweep_argument
+from results.sweep_folder.folder import find_trial
 from results.sweep_folder.lock import current_driver
-from search_spaces.errors import UserError
-
-_DELIVERY_S = 20.0
 
 
 def save_note(paths: SweepPaths, trial: str, text: str, tags: list[str]) -> str:
@@ -26,12 +23,7 @@ def save_note(paths: SweepPaths, trial: str, text: str, tags: list[str]) -> str:
         return "saved"
     if current_driver(paths.lock):
         return "saved; MLflow gets it when the session ends"
-    from tuning.controller.tracking.observer import deliver
+    from tuning.controller.tracking.observer import delivery_note
 
-    try:
-        problem = deliver(spec, paths, _DELIVERY_S)
-    except UserError as e:
-        problem = str(e)
-    if problem:
-        return f"saved; not in MLflow yet ({problem}); later: tune sync {sweep_argument(paths)}"
-    return "saved, in MLflow too"
+    note = delivery_note(spec, paths)
+    return f"saved; {note}" if note else "saved, in MLflow too"

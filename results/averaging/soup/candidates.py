@@ -115,7 +115,8 @@ def named_trials(
     """The trials with these ids, in this order.
 
     Raises:
-        UserError: one of them does not exist, or `best_trials` could not return it.
+        UserError: one of them does not exist, is given twice or alone, or `best_trials` could not
+            return it.
     """
     ids = paths.trial_ids()
     for unknown in (t for t in trials if t not in ids):
@@ -126,7 +127,9 @@ def named_trials(
             f"{paths.name}: trial {useless} has no finite '{spec.metric}' or no intact checkpoint "
             f"with {WEIGHTS}; see: tune show {sweep_argument(paths)} {useless}"
         )
-    return [by_id[t] for t in dict.fromkeys(trials)]
+    if len(set(trials)) < max(2, len(trials)):
+        raise UserError(f"--trials {','.join(trials)}: must be two or more different trials")
+    return [by_id[t] for t in trials]
 
 
 def last_checkpoints(

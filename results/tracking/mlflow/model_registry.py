@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
 
 CANDIDATE, CHAMPION = "candidate", "champion"
+KIND = "tune.kind"
+"""Tag of a version: the names of the model's input and output."""
 RUNTIME = Runtime("run_mlflow.py", 1e-3)
 _DESCRIPTION = 5000
 """Characters of a version's description that MLflow stores; the whole card lies with the model."""
@@ -65,14 +67,15 @@ def register(
         champion: whether the version gets the alias `champion` too.
 
     Raises:
-        UserError: MLflow does not answer, or takes no model of this name; or the outputs of the
-            registered model differ, and the version is deleted.
+        UserError: MLflow does not answer, or takes no model of this name, or that has models of
+            another kind; or the outputs of the registered model differ, and the version is deleted.
     """
     client = connect(uri)
     with explain_errors(uri):
         where = experiment_id(client, experiment, artifact_root)
-    _create_model(client, name)
-    version = _create_version(client, where, onnx, name, model, dict(tags))
+    kind = f"{model.input_name} to {model.output_name}"
+    _create_model(client, name, kind)
+    version = _create_version(client, where, onnx, name, model, {**tags, KIND: kind})
     tracking = {"MLFLOW_TRACKING_URI": uri}
     verification = verify_export(f"models:/{name}/{version}", RUNTIME, model, environment=tracking)
     if not verification.passed:
@@ -84,14 +87,17 @@ def register(
     return RegisteredVersion(name, version, verification)
 
 
-def _create_model(client: MlflowClient, name: str) -> None:
+def _create_model(client: MlflowClient, name: str, kind: str) -> None:
     from mlflow.exceptions import MlflowException
 
     try:
         client.create_registered_model(name)
     except MlflowException as e:
         with suppress(MlflowException):
-            client.get_registered_model(name)  # none if it is the name of a prompt
+            found = client.get_registered_model(name)  # none if it is the name of a prompt
+            for version in found.latest_versions:
+                if (known := version.tags.get(KIND, kind)) != kind:
+                    raise UserError(f"--name {name}: has models of {known}, not of {kind}") from e
             return
         raise UserError(f"--name {name}: {e.message}") from e
 

@@ -54,7 +54,9 @@ class Runs:
         self._averages: dict[str, StoredRun] = {}
         self._named: dict[str, tuple[StoredRun, float]] = {}
         parent, known = None, set()
-        for run in sorted(self._runs.find(SWEEP_TAG, facts.key), key=_preference):
+        found = self._runs.find(SWEEP_TAG, facts.key)
+        # of several runs of one trial the first is kept: what came late was never written to
+        for run in sorted(found, key=lambda run: (-len(run.params) - len(run.metrics), run.id)):
             trial, average = (run.tags.get(tag) for tag in (TRIAL_TAG, AVERAGE_TAG))
             if (one := (trial, average, run.tags.get(_PROPOSED_TAG))) in known:
                 self._runs.delete(run)  # a server made it after the call had timed out
@@ -188,8 +190,3 @@ class Runs:
 
     def _create(self, name: str, tags: Mapping[str, str], started: float) -> StoredRun:
         return self._runs.create(name, {SWEEP_TAG: self._key, **tags}, started)
-
-
-def _preference(run: StoredRun) -> tuple[int, str]:
-    """Of several runs of one trial the first is kept: what came late was never written to."""
-    return -len(run.params) - len(run.metrics), run.id

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import importlib.util
+import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -52,6 +54,19 @@ def test_sweep_that_was_not_submitted_has_no_job(tune: Tune) -> None:
     tune.sweep("own")
     assert "was never submitted; end its session with: tune pause" in tune.refused("cancel", "own")
     assert "no sweep in" in tune("queue").out
+
+
+def test_sweep_of_a_job_without_a_driver_is_interrupted_only_if_the_job_has_ended(
+    tune: Tune, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tune.cwd), prepend=os.pathsep)
+    machine = ("--set", "cluster={max_nodes: 1, cpus: 4, memory: 4}")
+    for program, says in (("sbatch", "42"), ("squeue", "RUNNING None")):
+        tune.write(program, f"#!/bin/sh\necho {says}\n").chmod(0o755)
+    tune("submit", DIGITS, "--to", "slurm", *machine)
+    assert re.search(r" running +digits +no driver yet ", tune("queue").out)
+    tune.write("squeue", "#!/bin/sh\n")
+    assert re.search(r" ended +digits +interrupted ", tune("queue").out)
 
 
 def test_slurm_has_no_address(tune: Tune) -> None:

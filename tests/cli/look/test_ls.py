@@ -7,6 +7,7 @@ import json
 import os
 import socket
 import time
+from typing import Any
 from unittest.mock import Mock
 
 import pytest
@@ -138,10 +139,18 @@ def test_hours_of_a_killed_sweep_stand_still(tune: Tune, monkeypatch: pytest.Mon
     assert (row[1], *row[-4:-2]) == ("interrupted", "0.00", "CPU")
 
 
-def test_command_is_named_by_its_program(tune: Tune) -> None:
-    tune.sweep("mine", trainable=None, command=["true", "{args}"])
+@pytest.mark.parametrize(
+    ("code", "shown"),
+    [
+        ({"trainable": None, "command": ["true", "{args}"]}, ["command:", "true"]),
+        ({"trainable": f"train-{'0f' * 32}.py:train"}, ["-", "train"]),  # of a notebook
+    ],
+)
+def test_code_is_named_in_short(tune: Tune, code: dict[str, Any], shown: list[str]) -> None:
+    tune.write(f"train-{'0f' * 32}.py", "def train(config): ...\n")
+    tune.sweep("mine", **code)
     [row] = [line for line in tune("ls").lines if line[:1] == ["mine"]]
-    assert row[-2:] == ["command:", "true"]
+    assert row[-2:] == shown
 
 
 def test_sweep_with_a_thousand_trials(tune: Tune) -> None:

@@ -79,7 +79,10 @@ def test_stop_without_a_driver_changes_the_folder(tune: Tune) -> None:
     assert "no trial 't0009'" in tune.refused("stop", "mine", "t0009")
 
     assert tune("ls").lines[1][1] == "interrupted"
-    assert tune("stop", "mine").out == "stopped the sweep; unfinished trials: 1\n"
+    tune("add", "mine", "x=0.5")
+    assert tune("stop", "mine").out == (
+        "stopped the sweep; unfinished trials: 1; discarded, since no trial had begun: 1 added\n"
+    )
     assert [r.state.finished for r in read_trials(paths)] == [True] * 3
     assert tune("ls").lines[1][1] == "done"
     assert "done, ended by tune stop" in tune("show", "mine").out

@@ -135,6 +135,7 @@ parser.add_argument("--optimizer", choices=["sgd", "adam"], default="sgd")
 parser.add_argument("--epochs", type=int, default=3)
 parser.add_argument("--depth", type=int, choices=range(2, 4), default=2)
 parser.add_argument("--amp", action="store_true")
+parser.add_argument("--nesterov", type=bool, default=True)
 parser.add_argument("--seed", type=int, default=0)
 options = parser.parse_args()
 open("ran", "w")
@@ -193,6 +194,7 @@ def test_options_of_a_script_keep_their_defaults_and_reports(tune: Tune) -> None
         assert found[1] == number
     assert "script.py:9: the choices of depth are not read" in text
     assert "script.py:10: amp is left out" in text
+    assert "script.py:11: nesterov is left out: its type=bool is true for every text" in text
     assert "script.py:5: default 0.001" in text
 
 

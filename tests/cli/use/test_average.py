@@ -94,9 +94,12 @@ def test_average_takes_every_source_and_method(tune: Tune, paths: SweepPaths) ->
     tune("average", "trained", "--method", "uniform", "--dtype", "bfloat16", "--name", "half")
     half = load_file(paths.soup("half") / "model.safetensors")
     assert half["0.weight"].dtype == torch.bfloat16
+    exported = tune("export", "trained", "--soup", "half", "--to", "hf", "--no-verify").out
+    assert "\ndtype      float32; stored as BF16, which --to safetensors keeps\n" in exported
     tune("average", "trained", "--max-shard-size", "2kB", "--name", "parts")
     assert "model.safetensors.index.json" in verify(paths.soup("parts")).files
-    tune("export", "trained", "--soup", "parts", "--to", "hf", "--no-verify")
+    exported = tune("export", "trained", "--soup", "parts", "--to", "hf", "--no-verify").out
+    assert "dtype" not in exported
 
 
 @pytest.mark.parametrize(
@@ -108,6 +111,8 @@ def test_average_takes_every_source_and_method(tune: Tune, paths: SweepPaths) ->
         (["--method", "slerp"], "method slerp interpolates between 2 models, not 3"),
         (["--method", "uniform", "--weights", "1,2,3"], "method uniform takes no weights"),
         (["--trials", "t0000,t0009"], "trained: no trial 't0009'"),
+        (["--trials", "t0000,t0000"], "--trials t0000,t0000: must be two or more different trials"),
+        (["--trials", "t0000"], "--trials t0000: must be two or more different trials"),
         (["--trials", "t0000,t0001", "--last", "3"], "--clients exclude each other"),
         (["--trials", "t0000,t0001", "--top", "2"], "--top, --trials, --last (with --trial)"),
         (["--clients", "t0000"], "holds no clients; a federated trial keeps them"),

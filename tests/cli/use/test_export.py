@@ -16,6 +16,7 @@ import pytest
 from results.export.format import Runtime
 from results.records.trial import read_reports
 from results.tracking.mlflow import model_registry
+from results.tracking.mlflow.model_registry import KIND
 from results.trial_paths import TrialPaths
 from tests.cli.conftest import Tune
 from tests.cli.trained import trained
@@ -197,6 +198,7 @@ def test_generate_continues_a_text(tune: Tune, own: Path) -> None:
         ((), "give either --prompt TEXT, or --prompts FILE with a prompt per line"),
         (("--prompts", "none.txt"), "--prompts none.txt: cannot be read"),
         (("--prompt", "a", "--top-p", "0.5"), "--top-p: has no effect with temperature 0"),
+        (("--prompt", "a", "--seed", "0"), "--seed: has no effect with temperature 0"),
         (("--prompt", ""), "--prompt: is empty"),
         (("--prompt", "a" * 99), "positions"),
         (("--prompt", "a", "--chat"), "has no chat template"),
@@ -244,10 +246,15 @@ def test_predict_refuses_what_no_input_of_the_model_is(
 def test_name_of_a_registered_model_is_one_that_mlflow_takes(tune: Tune, own: Path) -> None:
     from mlflow import MlflowClient
 
-    MlflowClient(f"sqlite:///{own}/mlflow.db").register_prompt("mine", "Hello.")
+    client = MlflowClient(f"sqlite:///{own}/mlflow.db")
+    client.register_prompt("mine", "Hello.")
+    client.create_registered_model("texts")
+    client.create_model_version("texts", "file:///texts", tags={KIND: "input_ids to logits"})
     register = ("export", "digits", "--to", "mlflow", "--no-verify", "--name")
     assert "Names cannot contain '/'" in tune.refused(*register, "a/b")
     assert "already taken by a prompt" in tune.refused(*register, "mine")
+    other = "--name texts: has models of input_ids to logits, not of pixels to logits"
+    assert other in tune.refused(*register, "texts")
     assert tune.refused("export", "digits", "--to", "hf", "--name", "other") == (
         "--name other: is of --to mlflow, and has no effect with hf\n"
     )

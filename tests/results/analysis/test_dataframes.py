@@ -45,6 +45,16 @@ def test_trials_frame_has_a_column_per_parameter(sweep: SweepPaths) -> None:
     assert len(reports_frame(sweep)) == 3
 
 
+def test_whole_numbers_beside_missing_values_are_exact(sweep: SweepPaths) -> None:
+    add_trial(sweep, 0, {1: 0.5}, salt=2**53 + 1, width=8)
+    add_trial(sweep, 1, {1: 0.6})
+    frame = trials_frame(read_leaderboard(sweep, "loss", "min"), make_spec())
+    assert frame["params.salt"].tolist() == [2**53 + 1, None]
+    write_parquet(sweep, frame)
+    assert pd.read_parquet(sweep.leaderboard)["params.salt"][0] == str(2**53 + 1)
+    assert frame["params.width"].dtype == "float64"
+
+
 def test_trials_frame_has_a_column_per_objective(sweep: SweepPaths) -> None:
     files = sweep.trial(add_trial(sweep, 0, {1: 0.5}))
     append_report(files, Report(step=2, metrics={"loss": 0.4, "size": 7}, attempt=1, time=1.0))

@@ -18,6 +18,7 @@ from results.report.sweep_data import (
     read_sweep_data,
     value_at,
 )
+from results.report.sweep_page import sections
 from tests.reports import append_report
 from tests.results.written import add_trial
 from tests.tuning.simulate import make_spec, new_sweep
@@ -61,20 +62,24 @@ def test_importances_put_the_decisive_parameter_first(data: SweepData) -> None:
     assert found == importances(data)
 
 
-def test_importances_are_over_the_logarithm_of_what_is_searched_there() -> None:
-    space = {"x": {"loguniform": [1e-4, 1.0]}, "y": {"uniform": [0.0, 1.0]}}
+def test_importances_are_over_the_logarithm_and_name_what_they_leave_out() -> None:
+    space: dict[str, Any] = {"x": {"loguniform": [1e-4, 1.0]}, "y": {"uniform": [0.0, 1.0]}}
+    space["kind"] = {"choice": {"plain": {}, "rich": {"z": {"uniform": [0.0, 1.0]}}}}
     spec, draw = make_spec(space=space), random.Random(0)
     data = SweepData(spec, [], {})
     for i in range(120):
         x, y = 10 ** draw.uniform(-4, 0), draw.random()
         loss = math.log10(x) + 2 * y  # variances 16 / 12 and 4 / 12
-        given: dict[str, Any] = {"params": {"x": x, "y": y}, "config": {}, "seed": 0}
+        kind = {"kind": "rich", "z": 0.5} if i % 2 else {"kind": "plain"}
+        given: dict[str, Any] = {"params": {"x": x, "y": y, **kind}, "config": {}, "seed": 0}
         record = TrialRecord(id=f"t{i:04}", number=i, created=0.0, **given)
         report = Report(step=1, metrics={"loss": loss}, attempt=1, time=1.0)
         data.summaries.append(summarize(record, [report], "loss", "min"))
         data.curves[record.id] = [(1, loss)]
     for one in importances(data):
         assert one.shares["x"] == pytest.approx(0.8, abs=0.1)
+    section = next(sections(replace(data, importances=importances(data))))
+    assert section.text[-1] == "Left out, since not all trials have them: z."
 
 
 def test_failure_classes_are_sorted_by_number_of_attempts() -> None:

@@ -22,9 +22,24 @@ from results.sweep_folder.folder import (
 from search_spaces.errors import UserError
 from search_spaces.spec.budget import BudgetSpec, PricesSpec
 from search_spaces.spec.resources import ResourcesSpec
-from tests.tuning.simulate import make_spec, open_run, outcome, run_sweep, run_trials, train
+from tests.results.written import add_trial
+from tests.tuning.simulate import (
+    make_spec,
+    new_sweep,
+    open_run,
+    outcome,
+    run_sweep,
+    run_trials,
+    train,
+)
 from tuning.controller.resources.budget import BudgetTracker, check_gpu_budget
-from tuning.controller.resources.forecast import Forecast, TrialCost, forecast, mean_trial_cost
+from tuning.controller.resources.forecast import (
+    Forecast,
+    TrialCost,
+    earlier_trial_cost,
+    forecast,
+    mean_trial_cost,
+)
 from tuning.controller.resources.placement import Node, compute_placement
 from tuning.search.schedulers import Decision
 from tuning.search.study.study import SweepStudy
@@ -323,10 +338,27 @@ def test_start_of_workers_counts_in_budgets_and_not_in_a_trials_seconds():
     record = plain.model_copy(update={"attempts": (attempt,)})
     assert record.seconds == record.worker_seconds == 2 * HOUR
     assert mean_trial_cost([record]) == TrialCost(2 * HOUR, Cost(6.0, 3.0), 1)
+    assert mean_trial_cost([record], starts=True) == TrialCost(3 * HOUR, Cost(6.0, 3.0), 1)
     left = forecast(BudgetSpec(trials=5), [record], mean_trial_cost([record]), at_once=2)
     assert left.seconds == 4 * HOUR
     never = attempt.model_copy(update={"waited": 4 * HOUR})
     assert never.seconds == 0.0
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({"budget": {"trials": 99}}, True),
+        ({"scheduler": {"name": "asha", "max_t": 27}}, False),
+        ({"scheduler": {"name": "none", "max_t": 9}}, False),
+        ({"fixed": {"epochs": 3}}, False),
+    ],
+)
+def test_earlier_sweep_counts_if_its_trials_are_as_long(tmp_path: Path, changes, found):
+    paths = new_sweep(make_spec(), tmp_path)
+    add_trial(paths, 0, {9: 0.5})
+    known = earlier_trial_cost(paths.storage, make_spec(**changes))
+    assert known == (("simulated", TrialCost(3.5, Cost(), 1)) if found else None)
 
 
 def test_session_time_adds_up_over_sessions(tmp_path: Path):

@@ -15,6 +15,7 @@ from tests.tuning.simulate import make_spec, open_run
 from tuning.search.optuna_domains import decode, distribution, encode
 from tuning.search.optuna_space import OptunaSpace
 from tuning.search.schedulers.pbt import perturb, share_of, value_at_share
+from tuning.search.study.study import SweepStudy
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 
@@ -98,6 +99,18 @@ def test_agrees_compares_decoded_values():
     for other in ({"a": 48}, {"b": 0.8416}, {"c": "x"}):
         assert not space.agrees(sampled, {**params, **other})
     assert not space.agrees({"a": 37}, params)
+
+
+@pytest.mark.parametrize(("searcher", "warnings"), [("tpe", 1), ("random", 0)])
+def test_searcher_is_named_whose_proposals_violate_constraints(
+    tmp_path, caplog, searcher, warnings
+):
+    rare = {"space": {"x": {"uniform": [0.0, 1.0]}}, "constraints": ["x < 0.003"]}
+    spec = make_spec(search={"name": searcher}, **rare)
+    study = SweepStudy(tmp_path / "study.journal", "rare", spec)
+    assert all(study.ask()[1]["x"] < 0.003 for _ in range(3))
+    expected = "constraints: 20 proposals of the searcher violate them: t0000 is random"
+    assert caplog.messages == [expected] * warnings
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from ray.tune.schedulers import AsyncHyperBandScheduler
 
 from results.analysis.pareto import scalar_merits
-from tests.tuning.scheduler_simulator import DOMAINS, MAX_T, PARAMS, SchedulerSimulator, make
+from tests.tuning.scheduler_simulator import (
+    DOMAINS,
+    MAX_T,
+    PARAMS,
+    SchedulerSimulator,
+    history,
+    make,
+)
 from tuning.search.schedulers import Decision
 from tuning.search.schedulers.rung import Rung
 
@@ -129,11 +136,11 @@ class TestPopulation:
         return population
 
     def test_worst_copy_the_best_before_others_continue(self, name):
-        population, eras = self.generation(name), SchedulerSimulator(name, 0).histories()
+        population = self.generation(name)
         order, exploits = [], {}
         while (called := population.next_to_resume(more=False, idle=False)) is not None:
             order.append(called)
-            exploits[called] = population.exploit(called, eras)
+            exploits[called] = population.exploit(called, history)
             population.on_trial_resume(called)
         assert order == [f"t{i}" for i in range(8)]
         assert [t for t, e in exploits.items() if e] == ["t0", "t1"]
@@ -152,11 +159,7 @@ class TestPopulation:
         assert population.next_to_resume(more=False, idle=False) == "t0"
 
     def test_only_parameters_of_mutate_change(self, name):
-        population, eras = (
-            self.generation(name, mutate=["momentum"]),
-            SchedulerSimulator(name, 0).histories(),
-        )
-        params = population.exploit("t0", eras).params
+        params = self.generation(name, mutate=["momentum"]).exploit("t0", history).params
         assert {k for k in params if params[k] != PARAMS[k]} == {"momentum"}
 
 

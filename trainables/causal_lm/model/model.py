@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 import transformers
+from tokenizers import Tokenizer
 from torch import nn
 from transformers import AutoConfig, GenerationConfig, LlamaConfig, MixtralConfig
 
@@ -124,7 +125,17 @@ def as_first(model: nn.Module, config: CausalLMConfig, *, rounded: bool = False)
 
 
 def load_merged(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.Module:
-    """As `load_model`, with the adapter merged into its base if there is one."""
+    """As `load_model`, with the adapter merged into its base if there is one; also refuses a base
+    whose tokenizer has other tokens than that of the weights.
+    """
+    saved = weights / "tokenizer.json"
+    if config.tokenizer_from is not None and saved.exists():
+        known = Tokenizer.from_file(str(saved)).get_vocab()
+        if known != open_tokenizer(config, dataset).get_vocab():
+            raise UserError(
+                f"{config.tokenizer_from}: its tokenizer has other tokens now than {saved}, with "
+                "which the model was trained; put that file there again"
+            )
     model = load_model(config, dataset, weights, rounded=True)
     return merge_adapter(model) if has_adapter(weights) else model
 

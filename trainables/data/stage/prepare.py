@@ -201,7 +201,9 @@ def _merge(
             if stage.near_duplicates is not None and not near.add(mark):
                 counts["near duplicates"] += 1
                 continue
-            split = _split(part.file, _unit(stage, row["text"]), named)
+            unit = f"{stage.seed} {row['text']}" if stage.source == "arithmetic" else row["text"]
+            # there are few sums, so each seed splits them in its own way
+            split = _split(part.file, digest(unit), named)
             splits[split.value].update(texts=1, characters=len(row["text"]))
             for kind, columns in outputs(stage).items():
                 content = {name: row[name] for name in columns}
@@ -226,11 +228,6 @@ def _read_parts(parts: list[DataPart]) -> Iterator[tuple[DataPart, dict[str, Any
         with open(part.target.with_suffix(".jsonl"), encoding="utf-8") as lines:
             for number, line in enumerate(lines):
                 yield part, json.loads(line), marks[number] if len(marks) else None
-
-
-def _unit(stage: DataStage, text: str) -> str:
-    """What decides on the split. There are few sums, so each seed splits them in its own way."""
-    return digest(f"{stage.seed} {text}" if stage.source == "arithmetic" else text)
 
 
 def _split(file: Path | None, key: str, named: set[Split | None]) -> Split:

@@ -170,13 +170,17 @@ def _jobs(root: Storage) -> tuple[list[dict[str, Any]], list[str]]:
         except UserError as e:
             problems[e.problems[0]] = None
             continue
+        progress = _progress(note, paths)
         try:
-            state = note.asked.state(note.id).words
+            asked = note.asked.state(note.id)
+            state = asked.words
+            if progress == "interrupted" and not asked.over:
+                progress = "no driver yet"
         except UserError as e:
             state = "unknown"
             problems[e.problems[0]] = None
         job: dict[str, Any] = {"id": note.id, "engine": note.engine, "state": state, "sweep": name}
-        jobs.append({**job, "progress": _progress(note, paths), "submitted": note.submitted})
+        jobs.append({**job, "progress": progress, "submitted": note.submitted})
     return jobs, list(problems)
 
 

@@ -95,7 +95,7 @@ def _cells(one: dict[str, Any]) -> list[str | Cell]:
         hours,
         date,
         one["by"] or "-",
-        re.sub(r"\S*/|(?<=\.py):.*", "", one["trainable"]),
+        re.sub(r"\S*/|-[0-9a-f]{64}\.py.*|(?<=\.py):.*", "", one["trainable"]),
     ]
 
 

@@ -127,13 +127,15 @@ def _watch(lock: Path, draw: Callable[[Any], object], console: Any) -> None:
 
     from results.sweep_folder.lock import current_driver
 
-    page = make_console()  # one of its own: `Live` writes to the other
+    page, last = make_console(), ""  # one of its own: `Live` writes to the other
     with suppress(KeyboardInterrupt), Live(console=console, screen=console.is_terminal) as live:
         while current_driver(lock):
             with page.capture() as drawn:
                 draw(page)
             if console.is_terminal:
                 live.update(Text.from_ansi(drawn.get()), refresh=True)
+            elif drawn.get() != last:  # into a pipe
+                echo(last := drawn.get())
             time.sleep(_WATCH_S)
 
 

@@ -286,7 +286,7 @@ def _forecast(spec: SweepSpec, storage: Storage, at_once: int) -> tuple[Forecast
     found = earlier_trial_cost(storage, spec)
     left = forecast(spec.budget, [], found[1], at_once, prices=spec.prices) if found else None
     if found is None or left is None:
-        return None, "forecast   none: no earlier sweep of this file has a trial that ended"
+        return None, "forecast   none: no earlier sweep of this file has trials as long that ended"
     name, each = found
     source = f"{quantity(each.trials, 'trial')} of {name}"
     if each.wasted:

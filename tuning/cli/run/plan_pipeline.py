@@ -137,4 +137,4 @@ def _whole(
         yield f"forecast   about {seconds} of train stages"
     else:
         missing = ", ".join(name for name in left if name not in forecasts)
-        yield f"forecast   none: no earlier run of this pipeline has trials of {missing}"
+        yield f"forecast   none: no earlier run of this pipeline has trials of {missing} as long"

@@ -46,9 +46,10 @@ Confirm = Annotated[
         min=1, metavar="K", help="Train the K best again and evaluate them on the test split."
     ),
 ]
+_SEEDS = 3
 Seeds = Annotated[
     int | None,
-    typer.Option(min=1, metavar="S", help="Fresh seeds for each of them; default: 3."),
+    typer.Option(min=1, metavar="S", help=f"Fresh seeds for each of them; default: {_SEEDS}."),
 ]
 Reevaluate = Annotated[
     bool,
@@ -95,7 +96,7 @@ def best(
 
         say: PrintLine = (lambda line: None) if json_ else tell
         confirmer = Confirmer(paths, spec, select, address, say)
-        made = _confirm(confirmer, confirm, None if reevaluate else seeds or 3)
+        made = _confirm(confirmer, confirm, None if reevaluate else seeds or _SEEDS)
         write(paths, made)
         _print_confirmation(made, say, select.at)
     if (at or rule) and not confirm:

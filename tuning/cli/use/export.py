@@ -81,11 +81,13 @@ def _write(picked: SelectedModel, name: str, verify: bool, force: bool, classic:
     """Write a folder and print its path."""
     from results.export.format import make_format
     from results.export.verify import perplexity_line
-    from tuning.evaluation.export_model import export_classic, export_selected
+    from tuning.evaluation.export_model import export_classic, export_selected, narrow_types
 
     write = export_classic if classic else export_selected
     target, checks = write(picked, name, verify, force)
     tell(f"exported {picked.name} to {local_path(target)}")
+    if name == "hf" and (narrow := narrow_types(picked)):
+        tell(f"dtype      float32; stored as {narrow}, which --to safetensors keeps")
     for check in checks:
         tell(f"verified   {check.summary}")
     model = target / "final" if classic else target

@@ -43,7 +43,7 @@ def generate(
             min=0, max=1, help="Nucleus sampling: among the likeliest tokens of this probability."
         ),
     ] = 1.0,
-    seed: Annotated[int, typer.Option(help="Seed of the sampling.")] = 0,
+    seed: Annotated[int | None, typer.Option(help="Seed of the sampling; default: 0.")] = None,
     trial: Trial = None,
     soup: Soup = None,
     trust: Trust = False,
@@ -55,12 +55,13 @@ def generate(
     Example: tune generate sft --chat --prompt "What does json.dumps do?"
     """
     texts = _prompts(prompt, prompts)
-    if top_p < 1 and temperature == 0:
-        raise UserError("--top-p: has no effect with temperature 0; add --temperature 1")
+    for option, given in (("--top-p", top_p < 1), ("--seed", seed is not None)):
+        if given and temperature == 0:
+            raise UserError(f"{option}: has no effect with temperature 0; add --temperature 1")
     model = _load(sweep, ModelOptions(trial, soup, trust, accept_damage, storage))
     from trainables.generation.generate import Sampling
 
-    sampling = Sampling(temperature, top_p, seed)
+    sampling = Sampling(temperature, top_p, seed or 0)
     ids = [model.encode(text, chat=chat) for text in texts]
     if prompts is None:
         echo("" if chat else texts[0], nl=False)

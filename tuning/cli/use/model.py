@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from tuning.evaluation.load_model import SelectedModel
 
 
-_DELIVERY_S = 20.0
-
-
 @dataclass(frozen=True)
 class ModelOptions:
     """`--trial` or `--soup` of a sweep; of a pipeline, of its last train stage."""
@@ -61,14 +58,7 @@ class ModelOptions:
 
 def track(paths: SweepPaths, spec: SweepSpec, err: bool = False) -> None:
     """Send what was made of a sweep to MLflow; if that fails, `tune sync` sends it later."""
-    from results.sweep_folder.folder import sweep_argument
-    from tuning.controller.tracking.observer import deliver
+    from tuning.controller.tracking.observer import delivery_note
 
-    if spec.tracking.name == "none":
-        return
-    try:
-        problem = deliver(spec, paths, _DELIVERY_S)
-    except UserError as e:
-        problem = str(e)
-    if problem:
-        echo(f"not in MLflow yet ({problem}); later: tune sync {sweep_argument(paths)}", err=err)
+    if spec.tracking.name != "none" and (note := delivery_note(spec, paths)):
+        echo(note, err=err)

@@ -160,8 +160,7 @@ def _population_problems(spec: SweepSpec) -> Problems:
 def _code_problems(spec: SweepSpec, configs: list[dict[str, Any]]) -> Problems:
     """Mistakes in the training code, and metrics that it does not report."""
     trainable = resolve(spec.trainable)
-    key = code_key(spec)
-    found: Problems = [(key, p) for p in code_problems(trainable)]
+    found: Problems = [(code_key(spec), p) for p in code_problems(trainable)]
     reported = {m for config in configs for m in trainable.reported_metrics(config)}
     missing = [o.metric for o in spec.objectives if o.metric not in reported]
     for name in missing if reported else ():

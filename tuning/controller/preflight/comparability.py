@@ -25,7 +25,8 @@ def metric_key(
     """
     name, _, named_set = metric.partition("/")
     terms = resolve(spec.trainable).metric_depends_on.get(name, ())
-    has_sets = named_set or group(group(spec.fixed.get("data")).get("selection"))
+    owners = spec.fixed, group(spec.fixed.get("client"))
+    has_sets = named_set or any(group(group(o.get("data")).get("selection")) for o in owners)
     of_data = _DATA if terms and not has_sets else ()  # all trials have the named sets
     counted = {t for t in (*terms, *of_data) if not among or t in among}
     return next((key for key in searched if key.rpartition(".")[2] in counted), None)

@@ -14,6 +14,7 @@ from results.records.trial import TrialRecord, read_trials
 from search_spaces.errors import UserError
 from search_spaces.spec.budget import BudgetSpec, PricesSpec
 from search_spaces.spec.sweep import SweepSpec
+from tuning.search.auto import choose_scheduler
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,11 @@ class Forecast:
 
 
 def mean_trial_cost(
-    records: Iterable[TrialRecord], prices: PricesSpec | None = None
+    records: Iterable[TrialRecord], prices: PricesSpec | None = None, *, starts: bool = False
 ) -> TrialCost | None:
-    """The mean cost of a trial; None if no trial has ended after an attempt."""
+    """The mean cost of a trial, whose seconds include the start of workers if `starts`; None if no
+    trial has ended after an attempt.
+    """
     ended = [r for r in records if not r.state.active and r.attempts]
     if not ended:
         return None
@@ -55,7 +58,8 @@ def mean_trial_cost(
     shares = cost_shares(ended, prices)
     each, lost = shares.total * (1 / n), sum(share.cost for share in shares.wasted.values())
     wasted = lost / shares.total.cost if shares.total.cost else 0.0
-    return TrialCost(sum(r.seconds for r in ended) / n, each, n, wasted)
+    seconds = (a.held_seconds if starts else a.seconds for r in ended for a in r.attempts)
+    return TrialCost(sum(seconds) / n, each, n, wasted)
 
 
 def forecast(
@@ -101,14 +105,23 @@ def forecast(
 
 
 def earlier_trial_cost(storage: Storage, spec: SweepSpec) -> tuple[str, TrialCost] | None:
-    """Name and mean trial cost of the newest sweep of the same file name and trainable."""
+    """Name and mean trial cost, with the start of workers, of the newest sweep of the same file
+    name, trainable, scheduler and length of trials.
+    """
     same = re.compile(re.escape(spec.name) + r"(-\d+)?")
     sweeps = [p for p in storage.sweeps() if same.fullmatch(p.name) and p.state.exists()]
     for paths in sorted(sweeps, key=lambda p: p.state.stat().st_mtime, reverse=True):
         try:
-            each = mean_trial_cost(read_trials(paths), spec.prices)
-            if each is not None and read_spec(paths).trainable == spec.trainable:
+            each = mean_trial_cost(read_trials(paths), spec.prices, starts=True)
+            if each is not None and _length(read_spec(paths)) == _length(spec):
                 return paths.name, each
         except UserError:  # the sweep is damaged
             continue
     return None
+
+
+def _length(spec: SweepSpec) -> tuple[object, ...]:
+    """The code of trials, and what decides how long each is."""
+    own, ends = {**spec.space, **spec.fixed}, ("max_steps", "epochs", "rounds")
+    scheduler = choose_scheduler(spec).name, spec.scheduler.max_t
+    return spec.trainable, *scheduler, *(own.get(name) for name in ends)

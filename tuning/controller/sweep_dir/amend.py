@@ -8,17 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
-from results.analysis.outcome_constraints import with_violations
 from results.paths import SweepPaths
 from results.records.record_log import write_logged
 from results.records.spec_file import is_damaged, read_spec
-from results.records.trial import TrialRecord, TrialState, read_reports, read_trials, write_trial
+from results.records.trial import TrialState, read_trials, write_trial
 from results.storage.atomic import fsync_dir, write_atomic
 from results.sweep_folder.folder import (
     record_killed_session,
@@ -138,26 +135,12 @@ def amend_sweep(
                 raise UserError(f"--retry-failed: no trial of {paths.name} can be tried again")
             if not (texts or move):  # unfinished trials run anyway
                 return None
-        _check_outcomes_again(paths, old, loaded.spec, records)
         _replace_spec(paths, old, loaded, rebuild_study=bool(reopened))
         for record in reopened:  # they run again
             update = {"state": TrialState.PENDING, "reason": "", "end_step": None}
             write_trial(paths.trial(record.id), record.model_copy(update=update))
         budget, again = loaded.spec.budget.trials if trials else None, tuple(r.id for r in reopened)
         return Amendment(texts, excluded, len(records), budget, again, str(move or ""))
-
-
-def _check_outcomes_again(
-    paths: SweepPaths, old: SweepSpec, new: SweepSpec, records: Sequence[TrialRecord]
-) -> None:
-    """Record which of changed outcome constraints ended and paused trials violate."""
-    changed = old.outcome_constraints != new.outcome_constraints
-    for record in (r for r in records if changed and not r.state.active):
-        files = paths.trial(record.id)
-        reason = re.split("; (?:breaks|never reported) ", record.reason)[0]
-        plain = record.model_copy(update={"violations": {}, "reason": reason})
-        reports = partial(read_reports, files, record.end_step)
-        write_trial(files, with_violations(plain, new.outcome_constraints, reports))
 
 
 def _refuse_damage(paths: SweepPaths, accept_damage: bool) -> None:

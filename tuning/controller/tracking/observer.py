@@ -11,11 +11,12 @@ from results.paths import Storage, SweepPaths
 from results.records.pipeline import outer_storage, pipeline_of
 from results.records.trial import Report, TrialRecord
 from results.storage.fencing import Fence
-from results.sweep_folder.folder import separate_copy
+from results.sweep_folder.folder import separate_copy, sweep_argument
 from results.sweep_folder.lock import acquire_lock
 from results.tracking import Delivery, Ending, Tracker, mlflow_tracker
 from results.tracking.extras import no_winner, read_winner
 from results.tracking.mlflow.database import sqlite_uri
+from search_spaces.errors import UserError
 from search_spaces.redaction import redact
 from search_spaces.spec.env_vars import expand_now
 from search_spaces.spec.sweep import SweepSpec
@@ -106,6 +107,16 @@ def deliver(spec: SweepSpec, paths: SweepPaths, timeout_s: float) -> str | None:
             log.warning("%s", line)
         tracker = make_delivery(spec, paths, fence)
         return tracker.close(tracker.last_ending, timeout_s)
+
+
+def delivery_note(spec: SweepSpec, paths: SweepPaths) -> str:
+    """What could not be delivered in a while, and how to send it later; empty if all was."""
+    try:
+        problem = deliver(spec, paths, 20.0)
+    except UserError as e:
+        problem = str(e)
+    later = f"later: tune sync {sweep_argument(paths)}"
+    return f"not in MLflow yet ({problem}); {later}" if problem else ""
 
 
 def tracking_uri(spec: SweepSpec, paths: SweepPaths) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -29,7 +29,7 @@ class Era:
     """A section of a trial's training with constant parameters.
 
     Attributes:
-        since: step at which it began.
+        since: step of the scheduler's clock at which it began.
         params: by dotted name.
         donor: trial whose weights it began with; None for its own.
     """
@@ -119,11 +119,11 @@ class Scheduler:
         """
         return None
 
-    def exploit(self, trial_id: str, histories: Mapping[str, History]) -> Exploit | None:
+    def exploit(self, trial_id: str, history: Callable[[str], History]) -> Exploit | None:
         """The weights and parameters with which a paused trial continues; None for its own.
 
         Args:
             trial_id: returned by `next_to_resume`.
-            histories: of every trial.
+            history: gives that of a trial.
         """
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
@@ -28,14 +28,14 @@ class Pb2(Pbt):
         self,
         taken: dict[str, Any],
         generation: int,
-        histories: Mapping[str, History],
+        history: Callable[[str], History],
         rng: np.random.Generator,
     ) -> dict[str, Any]:
         """The donor's parameters; mutable ones at the model's highest upper confidence bound."""
         domains = mutable_domains(self._spec, self._domains, taken)
-        seen = self._changes(list(domains), histories)[-_NEWEST:]
+        seen = self._changes(list(domains), history)[-_NEWEST:]
         if len(seen) < 2 or not domains:
-            return super()._explore(taken, generation, histories, rng)
+            return super()._explore(taken, generation, history, rng)
         end = max(self._rungs)
         x = np.array(
             [[g / end, *(share_of(d, p[n]) for n, d in domains.items())] for g, p, _ in seen]
@@ -43,7 +43,7 @@ class Pb2(Pbt):
         y, _ = standardise(np.array([change for _, _, change in seen]))
         model = GaussianProcess.fit(x, y)
         shares = rng.random((_CANDIDATES, len(domains)))
-        when = np.full((_CANDIDATES, 1), (generation + 1) / end)
+        when = np.full((_CANDIDATES, 1), (generation + min(self._rungs)) / end)
         mean, std = model.predict(np.hstack([when, shares]))
         best = shares[int(np.argmax(mean + _CONFIDENCE * std))]
         drawn = {
@@ -52,15 +52,14 @@ class Pb2(Pbt):
         return {**taken, **drawn}
 
     def _changes(
-        self, names: list[str], histories: Mapping[str, History]
+        self, names: list[str], history: Callable[[str], History]
     ) -> list[tuple[int, dict[str, Any], float]]:
         """(generation, parameters in it, change of the score over it), by generation."""
         ends = sorted(self._rungs)
         found = []
         for before, after in pairwise(ends):
             for trial, scores in sorted(self._rungs[after].items()):
-                eras = reversed(histories.get(trial, []))
-                era = next((era for era in eras if era.since < after), None)  # at its end
+                era = next((e for e in reversed(history(trial)) if e.since < after), None)
                 if era is None or not all(n in era.params for n in names):
                     continue
                 start = era.donor if era.donor is not None and era.since >= before else trial

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,7 +87,7 @@ class Pbt(Scheduler):
         worst = self._ends(first)[0]
         return next((t for t in waiting if t in worst), waiting[0])
 
-    def exploit(self, trial_id: str, histories: Mapping[str, History]) -> Exploit | None:
+    def exploit(self, trial_id: str, history: Callable[[str], History]) -> Exploit | None:
         """One of the worst of its generation copies one of the best."""
         generation = self._at[trial_id]
         worst, best = self._ends(generation)
@@ -96,14 +96,14 @@ class Pbt(Scheduler):
         number = sorted(self._rungs[generation]).index(trial_id)
         rng = np.random.default_rng([self._seed, generation, number])
         donor = best[int(rng.integers(len(best)))]
-        taken = dict(histories[donor][-1].params)
-        return Exploit(donor, self._explore(taken, generation, histories, rng))
+        taken = dict(history(donor)[-1].params)
+        return Exploit(donor, self._explore(taken, generation, history, rng))
 
     def _explore(
         self,
         taken: dict[str, Any],
         generation: int,
-        histories: Mapping[str, History],
+        history: Callable[[str], History],
         rng: np.random.Generator,
     ) -> dict[str, Any]:
         """The donor's parameters; mutable ones are resampled or perturbed by a fifth."""

@@ -70,6 +70,8 @@ def test_findings_from_a_different_space(tmp_path):
     assert describe_source(first, run.spec) == (
         f"warm start {len(inside)} of {len(theirs)} trials of first (values count)"
     )
+    blind = make_spec(space=other, **warm_start("first", name="sobol"))
+    assert describe_source(first, blind).endswith("(sobol learns nothing from them)")
     finish(run)
     nothing = {"y": {"uniform": [0.0, 1.0]}}
     assert (
