@@ -85,10 +85,7 @@ def _row(
 
 def mean_text(line: TrialSummary) -> str:
     """Mean over the seeds of a trial's configuration, with its 95 % t-interval."""
-    if line.mean is None:
-        return ""
-    spread = "" if line.half_width is None else f" ± {line.half_width:.2g}"
-    return f"{number(line.mean)}{spread} of {line.seeds}"
+    return "" if line.mean is None else f"{number(line.mean)}{line.spread}"
 
 
 def thinned(found: Sequence[Any], most: int = MAX_POINTS) -> Sequence[Any]:

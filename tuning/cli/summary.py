@@ -56,8 +56,7 @@ def _means(board: Sequence[TrialSummary]) -> dict[str, str]:
     for line in board:
         configuration = base_trial_id(line.record.id)
         if line.mean is not None and configuration not in seen:
-            spread = "" if line.half_width is None else f" ± {line.half_width:.2g}"
-            means[line.record.id] = f"{number(line.mean)}{spread} of {line.seeds}"
+            means[line.record.id] = f"{number(line.mean)}{line.spread}"
         seen.add(configuration)
     return means
 
