@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,15 +33,13 @@ class Board:
     @classmethod
     def read(cls, found: Integrity, spec: SweepSpec) -> Board:
         """Rank the trials that can be read."""
+        from results.analysis.cost import close_silent_attempts
         from results.analysis.leaderboard import rank_trials, summarize
-        from tuning.controller.attempts import end_silent_attempt
 
-        trials = list(_trials(found, spec))
+        trials = close_silent_attempts(found.readable, _trials(found, spec))
         metric, mode = spec.metric, spec.mode  # each computed at every use
         ranked = rank_trials([summarize(*trial, metric, mode) for trial in trials], mode)
-        since = silent_since(found.readable, (e.record for e in ranked))
-        lines = [replace(e, record=end_silent_attempt(e.record, since)) for e in ranked]
-        return cls(trials, lines, since)
+        return cls(trials, ranked, silent_since(found.readable, (e.record for e in ranked)))
 
 
 def _trials(found: Integrity, spec: SweepSpec) -> Iterator[Trial]:
@@ -112,15 +110,16 @@ def _line(line: TrialSummary, spec: SweepSpec) -> dict[str, Any]:
 
 def trial_facts(paths: SweepPaths, trial: str) -> dict[str, Any]:
     """What is recorded of one trial: the members of its `trial.json`, its reports and files."""
+    from results.analysis.cost import close_silent_attempts
     from results.checkpoints.commit import damaged_checkpoints
     from results.records.trial import read_reports, read_trial
     from results.sweep_folder.folder import find_trial
-    from tuning.controller.attempts import end_silent_attempt
 
     files = find_trial(paths, trial)
     record = read_trial(files)
-    ended = end_silent_attempt(record, silent_since(paths, [record]))
-    reports = read_reports(files, record.end_step)
+    [(ended, reports)] = close_silent_attempts(
+        paths, [(record, read_reports(files, record.end_step))]
+    )
     return {
         "sweep": paths.name,
         "folder": files.root,
