@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from results.analysis.cost import close_silent_attempts
+from results.analysis.cost import close_silent_attempts, closed
 from results.analysis.leaderboard import TrialSummary
 from results.analysis.pareto import cost
 from results.analysis.selection import rank_candidates, select_winner
@@ -107,12 +107,7 @@ def summarize_sweep(paths: SweepPaths, name: str) -> SweepSummary:
     trials = close_silent_attempts(paths, read_trials_with_reports(paths))
     reports = [report for _, of_trial in trials for report in of_trial]
     newest = max((r.time for r in reports), default=0.0)
-    records = []
-    for record, _ in trials:
-        ends = [a.ended or max(a.started, newest) for a in record.attempts]
-        pairs = zip(record.attempts, ends, strict=True)
-        attempts = tuple(a.model_copy(update={"ended": end}) for a, end in pairs)
-        records.append(record.model_copy(update={"attempts": attempts}))
+    records = [closed(record, newest) for record, _ in trials]
     best, front = None, 1
     with suppress(UserError):  # no trial has a value
         best = select_winner(paths, spec, trials).line

@@ -119,15 +119,16 @@ def close_silent_attempts(
     """Trials with their reports, for display: attempts that a dead driver left open have ended."""
     if current_driver(paths.lock):
         return list(trials)
-    return [(_closed(record, reports), reports) for record, reports in trials]
+    return [(closed(r, last_activity(r, reports)), reports) for r, reports in trials]
 
 
-def _closed(record: TrialRecord, reports: Iterable[Report]) -> TrialRecord:
+def closed(record: TrialRecord, at: float) -> TrialRecord:
+    """The record; its newest attempt ended then, in Unix seconds, if it was open."""
     if not record.attempts or record.attempts[-1].ended is not None:
         return record
     *earlier, last = record.attempts
-    closed = last.model_copy(update={"ended": last_activity(record, reports)})
-    return record.model_copy(update={"attempts": (*earlier, closed)})
+    ended = last.model_copy(update={"ended": max(last.started, at)})
+    return record.model_copy(update={"attempts": (*earlier, ended)})
 
 
 def last_activity(record: TrialRecord, reports: Iterable[Report]) -> float:

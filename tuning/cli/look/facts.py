@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from results.paths import SweepPaths
     from results.records.integrity import Integrity
     from results.records.pipeline import PipelinePaths
-    from results.records.trial import TrialRecord
     from search_spaces.spec.sweep import SweepSpec
 
 
@@ -23,12 +22,10 @@ class Board:
     Attributes:
         trials: with reports; the last one alone where it says what all do.
         lines: the trials in order, the best first.
-        silent_since: see `silent_since`.
     """
 
     trials: list[Trial]
     lines: list[TrialSummary]
-    silent_since: float | None
 
     @classmethod
     def read(cls, found: Integrity, spec: SweepSpec) -> Board:
@@ -38,8 +35,8 @@ class Board:
 
         trials = close_silent_attempts(found.readable, _trials(found, spec))
         metric, mode = spec.metric, spec.mode  # each computed at every use
-        ranked = rank_trials([summarize(*trial, metric, mode) for trial in trials], mode)
-        return cls(trials, ranked, silent_since(found.readable, (e.record for e in ranked)))
+        lines = rank_trials([summarize(*trial, metric, mode) for trial in trials], mode)
+        return cls(trials, lines)
 
 
 def _trials(found: Integrity, spec: SweepSpec) -> Iterator[Trial]:
@@ -50,15 +47,6 @@ def _trials(found: Integrity, spec: SweepSpec) -> Iterator[Trial]:
         return found.trials()
     metrics = {*selection_objectives(spec, spec.select), *(o.metric for o in spec.objectives)}
     return found.last_reports(metrics, in_all=True)
-
-
-def silent_since(paths: SweepPaths, records: Iterable[TrialRecord]) -> float | None:
-    """When the last driver was alive, in Unix seconds; None if one is."""
-    from results.sweep_folder.lock import current_driver, last_sign_of_life
-
-    if current_driver(paths.lock):
-        return None
-    return last_sign_of_life(paths, (r.id for r in records if r.state.active))
 
 
 def sweep_facts(found: Integrity, spec: SweepSpec, state: str) -> dict[str, Any]:
@@ -117,9 +105,8 @@ def trial_facts(paths: SweepPaths, trial: str) -> dict[str, Any]:
 
     files = find_trial(paths, trial)
     record = read_trial(files)
-    [(ended, reports)] = close_silent_attempts(
-        paths, [(record, read_reports(files, record.end_step))]
-    )
+    reports = read_reports(files, record.end_step)
+    [(ended, _)] = close_silent_attempts(paths, [(record, reports)])
     return {
         "sweep": paths.name,
         "folder": files.root,
