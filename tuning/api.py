@@ -78,12 +78,12 @@ def create(
         UserError: a mistake in the file, or a taken name.
     """
     from tuning.controller.preflight.checks import preflight
-    from tuning.controller.sweep_dir.create import create_sweep
+    from tuning.controller.sweep_dir.create import create_sweep, frozen_spec
     from tuning.search.warm_start import source_sweeps
 
     loaded = _loaded(sweep, overrides)
     preflight(loaded, files=address is None)
-    source_sweeps(loaded.spec, storage or loaded.spec.storage)
+    source_sweeps(frozen_spec(loaded), storage or loaded.spec.storage)
     return create_sweep(loaded, name, storage)
 
 

@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from results.analysis.cost import close_silent_attempts, closed
 from results.analysis.leaderboard import TrialSummary
 from results.analysis.pareto import cost
 from results.analysis.selection import rank_candidates, select_winner
@@ -38,6 +39,7 @@ class SweepSummary:
         winner: see `select_winner`; None if no trial has a value.
         front: number of trials on the Pareto front, with several objectives.
         cost: worker-seconds of all attempts; one that has not ended counts to the newest report.
+        records: of its trials, whose attempts have ended at the newest report.
     """
 
     name: str
@@ -47,6 +49,7 @@ class SweepSummary:
     cost: float
     progress: Progress
     front: int = 1
+    records: Sequence[TrialRecord] = ()
 
     def best_at(self, cost: float) -> float | None:
         """The best value reported up to this cost; None if there was none yet."""
@@ -101,15 +104,10 @@ def summarize_sweep(paths: SweepPaths, name: str) -> SweepSummary:
         UserError: the folder is not a sweep, or a record in it is damaged.
     """
     spec = read_spec(paths)
-    trials = list(read_trials_with_reports(paths))
+    trials = close_silent_attempts(paths, read_trials_with_reports(paths))
     reports = [report for _, of_trial in trials for report in of_trial]
     newest = max((r.time for r in reports), default=0.0)
-    records = []
-    for record, _ in trials:  # an attempt without an end: its driver may have been killed
-        ends = [a.ended or max(a.started, newest) for a in record.attempts]
-        pairs = zip(record.attempts, ends, strict=True)
-        attempts = tuple(a.model_copy(update={"ended": end}) for a, end in pairs)
-        records.append(record.model_copy(update={"attempts": attempts}))
+    records = [closed(record, newest) for record, _ in trials]
     best, front = None, 1
     with suppress(UserError):  # no trial has a value
         best = select_winner(paths, spec, trials).line
@@ -123,6 +121,7 @@ def summarize_sweep(paths: SweepPaths, name: str) -> SweepSummary:
         sum(r.worker_seconds for r in records),
         progress(records, [p for r, of in trials if r.eligible for p in of], spec),
         front,
+        records,
     )
 
 

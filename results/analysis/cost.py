@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from results.paths import SweepPaths
 from results.records.failures import Cause
-from results.records.trial import Attempt, TrialRecord, TrialState
+from results.records.trial import Attempt, Report, TrialRecord, TrialState
+from results.sweep_folder.lock import current_driver
 from search_spaces.spec.budget import PricesSpec
 
 
@@ -109,6 +111,29 @@ def cost_shares(records: Iterable[TrialRecord], prices: PricesSpec | None = None
                 why = "failed"
             shares[why] += attempt_cost(attempt, prices)
     return CostShares(**shares)
+
+
+def close_silent_attempts(
+    paths: SweepPaths, trials: Iterable[tuple[TrialRecord, Sequence[Report]]]
+) -> list[tuple[TrialRecord, Sequence[Report]]]:
+    """Trials with their reports, for display: attempts that a dead driver left open have ended."""
+    if current_driver(paths.lock):
+        return list(trials)
+    return [(closed(r, last_activity(r, reports)), reports) for r, reports in trials]
+
+
+def closed(record: TrialRecord, at: float) -> TrialRecord:
+    """The record; its newest attempt ended then, in Unix seconds, if it was open."""
+    if not record.attempts or record.attempts[-1].ended is not None:
+        return record
+    *earlier, last = record.attempts
+    ended = last.model_copy(update={"ended": max(last.started, at)})
+    return record.model_copy(update={"attempts": (*earlier, ended)})
+
+
+def last_activity(record: TrialRecord, reports: Iterable[Report]) -> float:
+    """Time of a trial's last start or report, in Unix seconds; 0 if there was none."""
+    return max([a.started for a in record.attempts] + [r.time for r in reports], default=0.0)
 
 
 def _hours(hours: float) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from operator import itemgetter
 
 from results.analysis.confirmation import half_width
+from results.analysis.cost import close_silent_attempts
 from results.analysis.pareto import cost, mean
 from results.analysis.replicates import base_trial_id
 from results.paths import SweepPaths
@@ -31,7 +32,7 @@ class TrialSummary:
         without_metric: number of its reports that lack the metric.
         mean: over the values of all seeds, if its configuration has several.
         half_width: half the width of the 95 % t-interval of the mean.
-        seeds: number of seeds with a value.
+        seed_steps: of these values, ascending: a seed that was stopped has an early one.
         values: the newest value of every reported metric; after a selection, the value that was
             compared.
     """
@@ -45,8 +46,20 @@ class TrialSummary:
     without_metric: int = 0
     mean: float | None = None
     half_width: float | None = None
-    seeds: int = 1
     values: Mapping[str, float] = field(default_factory=dict)
+    seed_steps: tuple[int, ...] = ()
+
+    @property
+    def at_steps(self) -> str:
+        """The steps of which the mean is, in words, if they differ."""
+        ends = {*self.seed_steps[:1], *self.seed_steps[-1:]}
+        return f" at steps {min(ends)} to {max(ends)}" if len(ends) > 1 else ""
+
+    @property
+    def spread(self) -> str:
+        """What follows the mean in a table: its interval, and of how many seeds it is."""
+        half = "" if self.half_width is None else f" ± {self.half_width:.2g}"
+        return f"{half} of {len(self.seed_steps)}{self.at_steps}"
 
 
 def summarize(
@@ -75,7 +88,7 @@ def summarize(
 
 def read_leaderboard(paths: SweepPaths, metric: str, mode: str) -> list[TrialSummary]:
     """The lines of all trials of a sweep, in the order of `rank_trials`."""
-    trials = read_trials_with_reports(paths)
+    trials = close_silent_attempts(paths, read_trials_with_reports(paths))
     return rank_trials([summarize(*trial, metric, mode) for trial in trials], mode)
 
 
@@ -94,10 +107,11 @@ def rank_trials(lines: Sequence[TrialSummary], mode: str) -> list[TrialSummary]:
 
     ranked = []
     for group in group_by_configuration(lines):
-        values = [line.value for line in group if line.value is not None]
-        if len(group) > 1 and values:
-            average, half, seeds = mean(values), half_width(values), len(values)
-            group = [replace(e, mean=average, half_width=half, seeds=seeds) for e in group]
+        known = [(line.step, line.value) for line in group if line.value is not None]
+        if len(group) > 1 and known:
+            steps, values = zip(*sorted(known), strict=True)
+            average, half = mean(values), half_width(values)
+            group = [replace(e, mean=average, half_width=half, seed_steps=steps) for e in group]
         ranked.append(group)
     ranked.sort(key=lambda group: min(_rank(line, group, mode) for line in group))
     return [line for group in ranked for line in sorted(group, key=seed_rank)]

@@ -165,7 +165,7 @@ def winner_by_rule(
     word = "lowest" if spec.mode == "min" else "highest"
     if first.mean is not None:
         spread = "" if first.half_width is None else f" ± {first.half_width:.3g}"
-        over = f"mean over {first.seeds} seeds, {first.mean:.5g}{spread},"
+        over = f"mean over {len(first.seed_steps)} seeds{first.at_steps}, {first.mean:.5g}{spread},"
         return Selection(first, f"its {select.at} {spec.metric}'s {over} is the {word} of {among}")
     if equal := [e.record.id for e in rest if e.value == first.value]:
         tied = f"{first_few([first.record.id, *equal])} share the {word} {select.at} {spec.metric}"

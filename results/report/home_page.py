@@ -12,7 +12,6 @@ from urllib.parse import quote
 from results.analysis.comparison import goal, summarize_sweep
 from results.analysis.cost import total_cost
 from results.paths import Storage, SweepPaths
-from results.records.trial import read_trials
 from results.report.page import PageSection, number, section_messages, write_page
 from results.report.trial_rows import thinned
 from results.sweep_folder.folder import named_sweeps, read_state
@@ -57,7 +56,7 @@ def _row(paths: SweepPaths) -> list[Any]:
     """The cells of a sweep, without its name; what cannot be read is named as its state."""
     try:
         found = summarize_sweep(paths, paths.name)
-        records = read_trials(paths)
+        records = found.records
         started = read_state(paths).started
     except UserError as e:
         return [f"damaged: {e.problems[0]}", "", "", "", "", "", ""]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from results.analysis import confirmation
 from results.analysis.confirmation import Confirmation
+from results.analysis.cost import close_silent_attempts
 from results.analysis.leaderboard import TrialSummary, rank_trials, summarize
 from results.analysis.pareto import MAX_COMPARED
 from results.analysis.phases import phase_means
@@ -147,6 +148,7 @@ def read_sweep_data(paths: SweepPaths) -> SweepData:
 def assemble(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial]) -> SweepData:
     """The sweep from trials that have been read, without `phases`."""
     objectives = selection_objectives(spec, spec.select)
+    trials = close_silent_attempts(paths, trials)
     several = len(objectives) > 1
     front, selection = list[TrialSummary](), None
     with suppress(UserError):  # no trial has a value yet

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from results.analysis.cost import cost_shares
+from results.analysis.cost import cost_shares, total_cost
 from results.analysis.leaderboard import TrialSummary
 from results.analysis.pareto import MAX_COMPARED
 from results.analysis.rungs import rung_evidence
@@ -258,11 +258,10 @@ def _cost(data: SweepData) -> PageSection:
         spent[line.record.state] += line.record.worker_seconds
     unit = unit_for(sum(spent.values()))
     parts = ", ".join(f"{unit.format(spent[s])} on {s.value}" for s in TrialState if spent[s])
-    attempts = [a for e in data.summaries for a in e.record.attempts]
-    cpu = sum(a.held_seconds * a.cpus for a in attempts)
-    gpu = sum(a.held_seconds * a.gpus for a in attempts)
+    held = total_cost(line.record for line in data.summaries)
+    hours = {"CPU": held.cpu_hours, "GPU": held.gpu_hours}
     whole = unit.format(sum(spent.values()))
     notes = [f"Worker-{unit.name}: {whole} in total; {parts}."] if parts else []
-    held = [f"{k}-{unit.name}: {unit.format(s)}" for k, s in (("CPU", cpu), ("GPU", gpu)) if s]
-    notes += [f"{'; '.join(held)}, with the waits for workers."] if held else []
+    each = [f"{k}-{unit.name}: {unit.format(3600 * h)}" for k, h in hours.items() if h]
+    notes += [f"{'; '.join(each)}, with the waits for workers."] if each else []
     return PageSection("Time and cost", notes, figures.costs(data) if spent else None)

@@ -57,8 +57,7 @@ def _row(
 ) -> dict[str, Any]:
     record, note = line.record, data.notes.get(line.record.id, Note())
     prices = data.spec.prices
-    values = {data.spec.metric: line.value, **{k: v for k, v in line.values.items()}}
-    values[data.spec.metric] = line.value
+    values = {data.spec.metric: line.value, **line.values} | {data.spec.metric: line.value}
     names = dict.fromkeys(name for report in reports for name in report.metrics)
     return {
         "id": record.id,
@@ -71,7 +70,7 @@ def _row(
         "step": line.step,
         "seconds": round(record.seconds, 1),
         "cost": round(total_cost([record], prices).cost, 4) if prices else None,
-        "mean": mean_text(line),
+        "mean": "" if line.mean is None else f"{number(line.mean)}{line.spread}",
         "values": {name: short_number(value) for name, value in values.items()},
         "params": {name: short_number(value) for name, value in record.params.items()},
         "steps": [report.step for report in reports],
@@ -81,14 +80,6 @@ def _row(
         "note": note.text,
         "tags": list(note.tags),
     }
-
-
-def mean_text(line: TrialSummary) -> str:
-    """Mean over the seeds of a trial's configuration, with its 95 % t-interval."""
-    if line.mean is None:
-        return ""
-    spread = "" if line.half_width is None else f" ± {line.half_width:.2g}"
-    return f"{number(line.mean)}{spread} of {line.seeds}"
 
 
 def thinned(found: Sequence[Any], most: int = MAX_POINTS) -> Sequence[Any]:

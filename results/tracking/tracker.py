@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -29,6 +30,8 @@ class SweepFacts:
         tags, params: of the sweep's own run.
         prices: with which the cost of each trial is logged, if there are any.
         description: of that run, in Markdown; people may change it.
+        started: Unix seconds of its first session.
+        is_population: whether trials change their parameters while they run.
         artifacts: file name to text, stored with that run.
         pipeline: whose run is the parent of that run; None for a sweep of its own.
     """
@@ -41,6 +44,8 @@ class SweepFacts:
     pipeline: PipelineFacts | None = None
     prices: PricesSpec | None = None
     description: str = ""
+    started: float = field(default_factory=time.time)
+    is_population: bool = False
 
 
 @dataclass(frozen=True)
@@ -50,10 +55,12 @@ class Ending:
     Attributes:
         status: FINISHED, KILLED (interrupted) or FAILED.
         metrics: of the sweep as a whole.
+        time: when it ended, in Unix seconds.
     """
 
     status: str
     metrics: Mapping[str, float]
+    time: float = field(default_factory=time.time, compare=False)
 
 
 class Tracker:

@@ -24,7 +24,8 @@ SCHEDULERS: dict[str, str] = {
 """Name to `"module:Class"`, which `tuning` resolves on demand. The dict lies here because its keys
 are the valid names in a sweep file, and `search_spaces` cannot import `tuning`.
 """
-PAUSING = ("asha_promote", "pbt", "pb2")
+POPULATIONS = ("pbt", "pb2")
+PAUSING = ("asha_promote", *POPULATIONS)
 """Schedulers that pause trials, which continue from their checkpoints."""
 
 MAX_RUNGS, MAX_GENERATIONS = 1000, 10_000

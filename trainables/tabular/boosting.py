@@ -17,7 +17,7 @@ from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.data.tables.config import Task
 from trainables.data.tables.files import Array
-from trainables.data.tables.schema import Schema
+from trainables.data.tables.schema import SCHEMA, Schema
 from trainables.data.tables.table import DataTable, prepare
 from trainables.job import Answer
 from trainables.tabular.config import EVAL_METRICS, TabularConfig
@@ -131,6 +131,7 @@ class Model(ABC):
         for node in made.graph.node:
             node.output[:] = [_OUTPUT if n == output.name else n for n in node.output]
         output.name = _OUTPUT
+        made.metadata_props.add(key=SCHEMA, value=json.dumps(asdict(self.schema)))
         return made
 
 

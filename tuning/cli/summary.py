@@ -11,8 +11,7 @@ from rich.text import Text
 
 from results.analysis import confirmation
 from results.analysis.cost import cost_shares
-from results.analysis.leaderboard import TrialSummary, read_leaderboard
-from results.analysis.replicates import base_trial_id
+from results.analysis.leaderboard import TrialSummary, one_per_configuration, read_leaderboard
 from results.analysis.rungs import rung_evidence
 from results.analysis.selection import Selection, Trial, rank_candidates, select_winner
 from results.paths import SweepPaths
@@ -51,15 +50,8 @@ def leaders(paths: SweepPaths, spec: SweepSpec, trials: Sequence[Trial] | None =
 
 def _means(board: Sequence[TrialSummary]) -> dict[str, str]:
     """The mean of each configuration with several seeds, by the id of its first trial shown."""
-    means: dict[str, str] = {}
-    seen: set[str] = set()
-    for line in board:
-        configuration = base_trial_id(line.record.id)
-        if line.mean is not None and configuration not in seen:
-            spread = "" if line.half_width is None else f" ± {line.half_width:.2g}"
-            means[line.record.id] = f"{number(line.mean)}{spread} of {line.seeds}"
-        seen.add(configuration)
-    return means
+    lines = [line for line in one_per_configuration(board) if line.mean is not None]
+    return {line.record.id: f"{number(line.mean)}{line.spread}" for line in lines}
 
 
 def print_summary(run: SweepController, console: Console) -> None:

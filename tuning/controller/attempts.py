@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 
 from results.analysis.replicates import replicate_id
 from results.records import environment
 from results.records.failures import Failure
 from results.records.integrity import report_problems
 from results.records.reports import read_chain
-from results.records.trial import Attempt, Report, TrialRecord, TrialState
+from results.records.trial import Attempt, TrialRecord, TrialState
 from results.trial_paths import TrialPaths
 from search_spaces.spec.sweep import SweepSpec
 from tuning.controller.resources.placement import Allocation
@@ -117,15 +116,3 @@ def _change_newest(record: TrialRecord, **update: object) -> TrialRecord:
     """The record with another newest attempt."""
     last = record.attempts[-1].model_copy(update=update)
     return record.model_copy(update={"attempts": (*record.attempts[:-1], last)})
-
-
-def end_silent_attempt(record: TrialRecord, last: float | None) -> TrialRecord:
-    """The record for display. Its driver was alive until `last`, in Unix seconds; None: it is."""
-    if last is None or record.state is not TrialState.RUNNING or not record.attempts:
-        return record
-    return _change_newest(record, ended=max(record.attempts[-1].started, last))
-
-
-def last_activity(record: TrialRecord, reports: Iterable[Report]) -> float:
-    """Time of a trial's last start or report, in Unix seconds; 0 if there was none."""
-    return max([a.started for a in record.attempts] + [r.time for r in reports], default=0.0)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from results.analysis.cost import last_activity
 from results.analysis.outcome_constraints import with_violations
 from results.paths import SweepPaths
 from results.records.spec_file import read_spec
@@ -39,7 +40,7 @@ from results.trial_paths import TrialPaths
 from search_spaces.errors import UserError
 from search_spaces.files import read_regular
 from search_spaces.loading.overrides import parse
-from tuning.controller.attempts import count_reports, end_attempt, last_activity
+from tuning.controller.attempts import count_reports, end_attempt
 from tuning.search.compatibility import check_params
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING
 
+from results.analysis.cost import last_activity
 from results.analysis.dataframes import trials_frame, write_parquet
 from results.analysis.leaderboard import best_of, read_leaderboard
 from results.analysis.outcome_constraints import checked_again
@@ -18,7 +19,7 @@ from results.sweep_folder.folder import record_end, sweep_argument
 from results.tracking import Ending
 from search_spaces.errors import afterwards
 from search_spaces.spec.sweep import SweepSpec
-from tuning.controller.attempts import end_attempt, last_activity, new_record
+from tuning.controller.attempts import end_attempt, new_record
 from tuning.controller.events import Interrupt, SessionStart, SweepEvents
 from tuning.controller.sweep import SweepController
 from tuning.controller.sweep_dir.watchdog import SessionWatchdog

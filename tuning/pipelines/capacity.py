@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import cached_property
 
-from results.analysis.cost import total_cost
+from results.analysis.cost import close_silent_attempts, total_cost
 from results.models.stages import read_stages
 from results.paths import SweepPaths
 from results.records.pipeline import PipelinePaths
 from results.records.spec_file import read_spec
-from results.records.trial import read_trials
+from results.records.trial import read_trials_with_reports
 from results.sweep_folder.folder import session_times
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import LoadedSweep
@@ -128,8 +128,10 @@ def _used(
     if not paths.is_sweep:  # it is about to begin
         budget, spent = pipeline.sweeps[name].spec.budget, dict.fromkeys(_KEYS, 0.0)
     else:
-        records, spec = read_trials(paths), read_spec(paths)
-        cost, budget = total_cost(records, spec.prices), spec.budget
+        spec = read_spec(paths)
+        trials = close_silent_attempts(paths, read_trials_with_reports(paths))
+        records, budget = [record for record, _ in trials], spec.budget
+        cost = total_cost(records, spec.prices)
         amounts = (len(records), cost.cpu_hours, cost.gpu_hours, cost.cost)
         spent = dict(zip(_KEYS, amounts, strict=True))
     if done:

@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -47,7 +48,7 @@ class StoredRun:
     metrics: set[str] = field(default_factory=set)
     params: set[str] = field(default_factory=set)
     tags: dict[str, str] = field(default_factory=dict)
-    sent: set[tuple[str, int]] | None = None
+    sent: dict[tuple[str, int], Metric] | None = None
     running: bool = True
 
 
@@ -107,7 +108,7 @@ class RunStore:
         made = self.client.create_run(
             self.experiment, int(started * 1000), texts, shortened(redact(name), _RUN_NAME)
         )
-        return StoredRun(made.info.run_id, tags=texts, sent=set())
+        return StoredRun(made.info.run_id, tags=texts, sent={})
 
     def delete(self, run: StoredRun) -> None:
         """Delete a run; MLflow keeps it where people find what was deleted."""
@@ -145,7 +146,7 @@ class RunStore:
         run.params.update(named)
         run.tags.update(texts)
         if run.sent is not None:
-            run.sent.update((m.key, m.step) for m in metrics or [])
+            run.sent |= {(m.key, m.step): m for m in metrics or []}
 
     def _send(self, run: str, items: Sequence[Metric | Param | RunTag]) -> None:
         """Send a batch. What MLflow refuses is left out, by name, and costs nothing else."""
@@ -177,18 +178,23 @@ class RunStore:
                 self.log(run, tags={tag: digest})
 
     def unsent(self, run: StoredRun, points: Mapping[tuple[str, int], Point]) -> list[Metric]:
-        """Of (key, step) → (value, Unix seconds), the points that MLflow does not have."""
+        """Of (key, step) → (value, Unix seconds), the points that MLflow does not have.
+
+        A later attempt may have another value at a step: MLflow shows the newest.
+        """
         from mlflow.entities import Metric
 
         if points and run.sent is None:
             histories = (self.reader.get_metric_history(run.id, key) for key in run.metrics)
-            run.sent = {(m.key, m.step) for history in histories for m in history}
-        sent, names = run.sent or set(), {key: mlflow_name(key) for key, _ in points}
-        return [
-            Metric(names[key], value, int(seconds * 1000), step)
-            for (key, step), (value, seconds) in points.items()
-            if (names[key], step) not in sent
-        ]
+            known = sorted(chain.from_iterable(histories), key=lambda m: m.timestamp)
+            run.sent = {(m.key, m.step): m for m in known}
+        sent, names = run.sent or {}, {key: mlflow_name(key) for key, _ in points}
+        made = (Metric(names[k], v, int(s * 1000), step) for (k, step), (v, s) in points.items())
+        return [m for m in made if _is_new(m, sent.get((m.key, m.step)))]
+
+
+def _is_new(made: Metric, known: Metric | None) -> bool:
+    return known is None or (made.timestamp > known.timestamp and made.value != known.value)
 
 
 def _texts(values: Mapping[str, object]) -> dict[str, str]:

@@ -50,6 +50,7 @@ class Runs:
     ) -> None:
         self._runs = RunStore(uri, artifact_root, experiment, fence)
         self._key, self._prices = facts.key, facts.prices
+        self._is_population = facts.is_population
         self._children: dict[str, StoredRun] = {}
         self._averages: dict[str, StoredRun] = {}
         self._named: dict[str, tuple[StoredRun, float]] = {}
@@ -70,7 +71,7 @@ class Runs:
                 parent = run
         self._name = facts.name
         about = {NOTE_TAG: facts.description} if facts.description else {}
-        self._parent = parent or self._create(facts.name, about, time.time())
+        self._parent = parent or self._create(facts.name, about, facts.started)
         self._runs.reopen(self._parent)
         tags = dict(facts.tags)
         if facts.pipeline is not None:
@@ -106,6 +107,8 @@ class Runs:
         elif record.state.active:
             self._runs.reopen(run)
         params = {**flattened(record.config), **record.params}
+        if self._is_population and not record.state.finished:  # MLflow keeps the first value
+            params = {key: v for key, v in params.items() if key not in record.params}
         points = {(k, r.step): (v, r.time) for r in reports for k, v in r.metrics.items()}
         points |= {(key, step): (value, time) for key, step, time, value in extras.samples}
         if not record.state.active:
@@ -170,13 +173,13 @@ class Runs:
         """The session has ended: set the status of every run that is still running."""
         from mlflow.entities import Metric
 
-        now = time.time()
         for child in self._children.values():
             if child.running:
-                self._runs.end(child, "KILLED", now)
-        values = [Metric(mlflow_name(k), v, int(now * 1000), 0) for k, v in ending.metrics.items()]
+                self._runs.end(child, "KILLED", ending.time)
+        at = int(ending.time * 1000)
+        values = [Metric(mlflow_name(k), v, at, 0) for k, v in ending.metrics.items()]
         self._runs.log(self._parent, metrics=values)
-        self._runs.end(self._parent, ending.status, now)
+        self._runs.end(self._parent, ending.status, ending.time)
 
     def log_model(self, winner: Winner) -> None:
         """Log the weights of the winner as a model that its run and the sweep's put out."""

@@ -11,7 +11,9 @@ from search_spaces.examples import find_example
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import DIGITS, Tune
 from tests.results.tracking.servers import failing_server, no_server
+from tests.results.written import add_trial
 from trainables.registry import resolve
+from tuning.api import create
 from tuning.cli.run.plan import cost_lines
 from tuning.controller.preflight.relative_paths import (
     file_notes,
@@ -46,6 +48,25 @@ def test_server_of_mlflow_that_fails_is_named(tune: Tune) -> None:
         with server() as uri:
             output = tune("plan", DIGITS, "--set", f"tracking.uri={uri}").out
         assert f"\ntracking   MLflow at {uri} does not answer (" in output
+
+
+def test_warm_start_is_counted_as_the_sweep_counts_it(tune: Tune) -> None:
+    loop = "def f(config):\n    tune.report({'loss': config['x']})\n"
+    (tune.cwd / "loop.py").write_text(f"from ray import tune\n{loop}")
+    sweep = {"trainable": "loop.py:f", "metric": "loss", "space": {"x": {"uniform": [0, 1]}}}
+    sweep |= {
+        "name": "first",
+        "mode": "min",
+        "budget": {"trials": 2},
+        "scheduler": {"name": "none", "max_t": 1},
+    }
+    (tune.cwd / "first.yaml").write_text(json.dumps(sweep))
+    add_trial(create("first.yaml"), 0, {1: 0.5}, x=0.5)
+    assert "warm start 1 of 1 trials of first (values count)" in (
+        tune("plan", "first.yaml", "--set", "search={name: tpe, warm_start: [first]}").out
+    )
+    changes = "--set", "search={name: tpe, warm_start: [first]}", "--set", "mode=max"
+    assert "first: has min loss, not max" in tune.refused("run", "first.yaml", *changes)
 
 
 def test_pbt_refuses_a_mirror(tune: Tune) -> None:

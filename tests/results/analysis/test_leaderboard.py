@@ -4,10 +4,12 @@ import math
 
 from results.analysis.dataframes import reports_frame
 from results.analysis.leaderboard import read_leaderboard
+from results.analysis.selection import select_winner
 from results.paths import SweepPaths
 from results.records.trial import Report, TrialState
 from tests.reports import append_report
 from tests.results.written import add_trial
+from tests.tuning.simulate import make_spec
 
 
 def order(sweep: SweepPaths, mode: str = "min") -> list[tuple[str, float | None]]:
@@ -37,3 +39,12 @@ def test_leaderboard_ignores_reports_after_end_step(sweep: SweepPaths) -> None:
     [line] = read_leaderboard(sweep, "loss", "min")
     assert (line.value, line.best_value, line.step, line.reports) == (0.4, 0.4, 2, 2)
     assert list(reports_frame(sweep)["step"]) == [1, 2]
+
+
+def test_mean_of_seeds_at_different_steps_says_so(sweep: SweepPaths) -> None:
+    add_trial(sweep, 0, {1: 0.1}, TrialState.STOPPED)
+    add_trial(sweep, 0, {1: 0.2, 9: 0.8}, replicate=1)
+    first, _ = read_leaderboard(sweep, "loss", "max")
+    assert (first.mean, first.spread) == (0.45, " ± 4.4 of 2 at steps 1 to 9")
+    why = select_winner(sweep, make_spec(mode="max")).why
+    assert "mean over 2 seeds at steps 1 to 9, 0.45 ± 4.45," in why

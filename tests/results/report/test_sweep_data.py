@@ -8,8 +8,17 @@ from typing import Any
 
 import pytest
 
+from results import load
+from results.analysis.comparison import summarize_sweep
 from results.analysis.leaderboard import summarize
-from results.records.trial import Attempt, Report, TrialRecord, TrialState
+from results.records.trial import (
+    Attempt,
+    Report,
+    TrialRecord,
+    TrialState,
+    read_trial,
+    write_trial,
+)
 from results.report.plots.rungs import timeline
 from results.report.sweep_data import (
     SweepData,
@@ -37,6 +46,17 @@ def test_rung_steps_are_those_of_the_scheduler() -> None:
     asha = make_spec(scheduler={"name": "asha", "grace_period": 2, "max_t": 50})
     assert SweepData(asha, [], {}).rung_steps == (2, 6, 18)
     assert SweepData(make_spec(scheduler={"name": "none"}), [], {}).rung_steps == ()
+
+
+def test_attempt_of_a_killed_driver_ends_at_its_last_report(tmp_path: Path) -> None:
+    paths = new_sweep(make_spec(scheduler={"name": "none"}), tmp_path)
+    for number in range(2):
+        files = paths.trial(add_trial(paths, number, {9: 0.5}, TrialState.RUNNING))
+        attempts = (Attempt(number=1, started=100.0),)
+        write_trial(files, read_trial(files).model_copy(update={"attempts": attempts}))
+    assert [e.record.seconds for e in read_sweep_data(paths).summaries] == [9.0, 9.0]
+    assert load(paths.root).trials["seconds"].tolist() == [9.0, 9.0]
+    assert [r.seconds for r in summarize_sweep(paths, "").records] == [9.0, 9.0]
 
 
 def test_front_is_that_of_the_selection(tmp_path: Path) -> None:

@@ -30,12 +30,15 @@ def trial(number: int, state: TrialState = TrialState.RUNNING, attempts: int = 1
     )
 
 
-def write(paths: SweepPaths, record: TrialRecord, *steps: int, attempt: int = 1) -> None:
+def write(
+    paths: SweepPaths, record: TrialRecord, *steps: int, attempt: int = 1, plus: float = 0.0
+) -> None:
     """Write the trial's record, and append reports of these steps."""
     write_trial(paths.trial(record.id), record)
     for step in steps:
-        metrics = {"eval/loss@2": step / 10}
-        report = Report(step=step, metrics=metrics, attempt=attempt, time=1e9 + step)
+        metrics = {"eval/loss@2": step / 10 + plus}
+        at = 1e9 + step + 9 * (attempt - 1)
+        report = Report(step=step, metrics=metrics, attempt=attempt, time=at)
         append_report(paths.trial(record.id), report)
 
 

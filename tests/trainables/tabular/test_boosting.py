@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, ClassVar
 
 import lightgbm
 import numpy as np
+import onnx
 import pyarrow as pa
 import pytest
 import xgboost
@@ -154,7 +156,12 @@ def test_export_predicts_the_same_with_categories_and_missing_values(
     )
     assert check.passed
     assert check.cases[0].error < 1e-5
-    assert (tmp_path / "out" / ("model.onnx" if form == "onnx" else FILES[library])).exists()
+    made = tmp_path / "out" / ("model.onnx" if form == "onnx" else FILES[library])
+    if form == "onnx":
+        (table,) = (found.value for found in onnx.load(made).metadata_props)
+    else:
+        table = made.with_name("table.json").read_text()
+    assert json.loads(table) == json.loads((folder / "table.json").read_text())
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from results.paths import SweepPaths
     from results.records.integrity import Integrity
     from results.records.pipeline import PipelinePaths
-    from results.records.trial import TrialRecord
     from search_spaces.spec.sweep import SweepSpec
 
 
@@ -23,25 +22,21 @@ class Board:
     Attributes:
         trials: with reports; the last one alone where it says what all do.
         lines: the trials in order, the best first.
-        silent_since: see `silent_since`.
     """
 
     trials: list[Trial]
     lines: list[TrialSummary]
-    silent_since: float | None
 
     @classmethod
     def read(cls, found: Integrity, spec: SweepSpec) -> Board:
         """Rank the trials that can be read."""
+        from results.analysis.cost import close_silent_attempts
         from results.analysis.leaderboard import rank_trials, summarize
-        from tuning.controller.attempts import end_silent_attempt
 
-        trials = list(_trials(found, spec))
+        trials = close_silent_attempts(found.readable, _trials(found, spec))
         metric, mode = spec.metric, spec.mode  # each computed at every use
-        ranked = rank_trials([summarize(*trial, metric, mode) for trial in trials], mode)
-        since = silent_since(found.readable, (e.record for e in ranked))
-        lines = [replace(e, record=end_silent_attempt(e.record, since)) for e in ranked]
-        return cls(trials, lines, since)
+        lines = rank_trials([summarize(*trial, metric, mode) for trial in trials], mode)
+        return cls(trials, lines)
 
 
 def _trials(found: Integrity, spec: SweepSpec) -> Iterator[Trial]:
@@ -52,15 +47,6 @@ def _trials(found: Integrity, spec: SweepSpec) -> Iterator[Trial]:
         return found.trials()
     metrics = {*selection_objectives(spec, spec.select), *(o.metric for o in spec.objectives)}
     return found.last_reports(metrics, in_all=True)
-
-
-def silent_since(paths: SweepPaths, records: Iterable[TrialRecord]) -> float | None:
-    """When the last driver was alive, in Unix seconds; None if one is."""
-    from results.sweep_folder.lock import current_driver, last_sign_of_life
-
-    if current_driver(paths.lock):
-        return None
-    return last_sign_of_life(paths, (r.id for r in records if r.state.active))
 
 
 def sweep_facts(found: Integrity, spec: SweepSpec, state: str) -> dict[str, Any]:
@@ -112,15 +98,15 @@ def _line(line: TrialSummary, spec: SweepSpec) -> dict[str, Any]:
 
 def trial_facts(paths: SweepPaths, trial: str) -> dict[str, Any]:
     """What is recorded of one trial: the members of its `trial.json`, its reports and files."""
+    from results.analysis.cost import close_silent_attempts
     from results.checkpoints.commit import damaged_checkpoints
     from results.records.trial import read_reports, read_trial
     from results.sweep_folder.folder import find_trial
-    from tuning.controller.attempts import end_silent_attempt
 
     files = find_trial(paths, trial)
     record = read_trial(files)
-    ended = end_silent_attempt(record, silent_since(paths, [record]))
     reports = read_reports(files, record.end_step)
+    [(ended, _)] = close_silent_attempts(paths, [(record, reports)])
     return {
         "sweep": paths.name,
         "folder": files.root,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import re
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from functools import partial
@@ -18,12 +18,8 @@ from tuning.cli.json_output import print_json
 from tuning.cli.options import Json, StorageDir
 
 if TYPE_CHECKING:
-    from results.analysis.cost import Cost
     from results.paths import Storage, SweepPaths
     from results.records.pipeline import PipelinePaths
-    from results.records.reports import Report
-    from results.records.trial import TrialRecord
-    from search_spaces.spec.budget import PricesSpec
     from tuning.cli.table import Cell
 
 _TITLES = ("sweep", "state", "trials", "best", "metric", "hours", "started", "by", "trainable")
@@ -127,6 +123,7 @@ def no_garbage_collection() -> Iterator[None]:
 
 def _sweep_facts(paths: SweepPaths, problems: list[str]) -> dict[str, Any]:
     """What is known of a sweep; what is wrong with its records is added to the problems."""
+    from results.analysis.cost import close_silent_attempts, total_cost
     from results.analysis.leaderboard import rank_trials, summarize
     from results.records.integrity import check_records
     from results.records.spec_file import read_spec
@@ -136,7 +133,9 @@ def _sweep_facts(paths: SweepPaths, problems: list[str]) -> dict[str, Any]:
 
     found = check_records(paths, keep=True)
     readable, spec = found.readable, read_spec(found.paths)
-    trials = list(found.last_reports([o.metric for o in spec.objectives]))
+    trials = close_silent_attempts(
+        readable, found.last_reports([o.metric for o in spec.objectives])
+    )
     metric, mode = spec.metric, spec.mode  # each computed at every use
     board = rank_trials([summarize(*trial, metric, mode) for trial in trials], mode)
     is_plain = spec.select.at == "last" and not spec.select.objectives
@@ -157,26 +156,5 @@ def _sweep_facts(paths: SweepPaths, problems: list[str]) -> dict[str, Any]:
         "trainable": f"command: {spec.command[0]}" if spec.command else spec.trainable,
         "started": next(iter(recorded.started), None),
         "by": recorded.by or None,
-        "cost": asdict(_cost(trials, spec.prices, running=state == "running")),
+        "cost": asdict(total_cost((e.record for e in board), spec.prices)),
     }
-
-
-def _cost(
-    trials: Iterable[tuple[TrialRecord, Sequence[Report]]],
-    prices: PricesSpec | None,
-    *,
-    running: bool,
-) -> Cost:
-    """The cost of all attempts; those that a killed driver left open end at the last report."""
-    from results.analysis.cost import total_cost
-    from tuning.controller.attempts import end_attempt, last_activity
-
-    return total_cost(
-        (
-            record
-            if running or not record.state.active
-            else end_attempt(record, ended=last_activity(record, reports))
-            for record, reports in trials
-        ),
-        prices,
-    )

@@ -167,21 +167,19 @@ def _show_sweep(found: Integrity, spec: SweepSpec, console: Any) -> None:
     if (tree := family_tree(e.record for e in board)) is not None:
         console.print(tree)
     print_lines(console, *rung_lines(paths, spec, rung_trials(spec, found)))
-    print_lines(console, *_state_lines(paths, spec, board, read.silent_since))
+    print_lines(console, *_state_lines(paths, spec, board))
     print_lines(console, *GpuShares.read(paths).decisions, *failure_lines(paths, board))
     if counts := count_remedies(e.record for e in board):
         failures = ", ".join(f"{n} {remedy}" for remedy, n in counts.items())
         console.print(f"failures: {failures}")
 
 
-def _state_lines(
-    paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary], silent_since: float | None
-) -> Iterator[str]:
+def _state_lines(paths: SweepPaths, spec: SweepSpec, board: list[TrialSummary]) -> Iterator[str]:
     """Progress of a sweep, its driver or why it ended, and the command that continues it."""
     from results.analysis.cost import cost_shares
     from results.records.trial import TrialState
     from results.sweep_folder.folder import read_state, sweep_argument
-    from results.sweep_folder.lock import current_driver, sweep_state
+    from results.sweep_folder.lock import current_driver, last_sign_of_life, sweep_state
     from tuning.cli.summary import extension_line
 
     finished = sum(e.record.state.finished for e in board)
@@ -196,8 +194,8 @@ def _state_lines(
     also = f", {paused} paused" if paused else ""
     yield f"{finished}{of} trials finished{also}; {status}"
     if state == "interrupted":
-        if silent_since:
-            yield f"last sign of life {time.strftime(_TIME, time.localtime(silent_since))}"
+        alive = last_sign_of_life(paths, (e.record.id for e in board if e.record.state.active))
+        yield f"last sign of life {time.strftime(_TIME, time.localtime(alive))}"
         yield f"continue with: tune resume {sweep_argument(paths)}"
     elif state == "done" and paused:
         yield extension_line(paths, paused)

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from tuning.cli.formatting import duration, local_path, number, print_lines
-from tuning.cli.look.facts import silent_since
 
 if TYPE_CHECKING:
     from results.paths import SweepPaths
@@ -21,17 +20,17 @@ def show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> 
     """Print a trial's configuration, reports, attempts and checkpoints."""
     from rich.text import Text
 
-    from results.analysis.cost import cost_shares
+    from results.analysis.cost import close_silent_attempts, cost_shares
     from results.checkpoints.commit import damaged_checkpoints
     from results.records.trial import read_reports, read_trial
     from results.sweep_folder.folder import find_trial
     from tuning.cli.run.space_table import computed
     from tuning.cli.trials_table import state_cell
-    from tuning.controller.attempts import end_silent_attempt
 
     files = find_trial(paths, trial)
     record = read_trial(files)
-    record = end_silent_attempt(record, silent_since(paths, [record]))
+    reports = read_reports(files, record.end_step)
+    [(record, _)] = close_silent_attempts(paths, [(record, reports)])
     state = state_cell(record)
     reason = f": {record.reason}" if record.reason else ""
     console.print(Text.assemble((record.id, "bold"), " ", state, reason), soft_wrap=True)
@@ -41,7 +40,6 @@ def show_trial(paths: SweepPaths, spec: SweepSpec, trial: str, console: Any) -> 
         if name in ("computed", "adjusted") and not part:
             continue
         print_lines(console, f"{name} {json.dumps(part, default=str)}")
-    reports = read_reports(files, record.end_step)
     _draw_curves(reports, [o.metric for o in spec.objectives], console)
     _print_reports(reports, [o.metric for o in spec.objectives], console)
     for copy in record.lineage:

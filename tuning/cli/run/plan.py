@@ -83,6 +83,7 @@ def _plan_sweep(
     from tuning.cli.run.space_table import rule_lines, space_table
     from tuning.controller.preflight.checks import preflight
     from tuning.controller.preflight.relative_paths import file_notes
+    from tuning.controller.sweep_dir.create import frozen_spec
 
     loaded = load_sweep(file, overrides)
     spec = loaded.spec
@@ -90,7 +91,7 @@ def _plan_sweep(
     folders = resolve_storage(storage or spec.storage)
     check_storage(folders.root)
     notes = [*file_notes(loaded, files=address is None), *rule_lines(spec)]
-    notes += [*_transfer_lines(spec, storage), *_server_lines(spec, folders)]
+    notes += [*_transfer_lines(frozen_spec(loaded), storage), *_server_lines(spec, folders)]
     objectives = ", ".join(f"{o.mode} {o.metric}" for o in spec.objectives)
     title = Text.assemble((spec.name, "bold"), f": {spec.trainable}, {objectives}")
     console = make_console()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from pathlib import Path
 
 from results.models.stages import original_of, read_stages
@@ -11,6 +12,7 @@ from results.records.pipeline import pipeline_of
 from results.sweep_folder.folder import read_state, sweep_argument
 from results.tracking import PipelineFacts, SweepFacts
 from search_spaces.redaction import redact
+from search_spaces.spec.scheduler import POPULATIONS
 from search_spaces.spec.sweep import SweepSpec
 from trainables.registry import code_folder
 from trainables.runtime.provenance import library_versions
@@ -31,10 +33,14 @@ def sweep_facts(paths: SweepPaths, spec: SweepSpec) -> SweepFacts:
         tags["tune.warm_start"] = ", ".join(spec.search.warm_start)
     artifacts = {"sweep.yaml": redact(paths.spec.read_text(encoding="utf-8"))}
     keep = {"search", "scheduler", "budget", "resources", "select", "seed", "metrics", "modes"}
-    key, settings = read_state(paths).key, spec.model_dump(mode="json", include=keep)
+    state, settings = read_state(paths), spec.model_dump(mode="json", include=keep)
     pipeline, about = _pipeline_facts(paths), redact(_description(spec, paths))
     name = paths.name if pipeline is None else spec.name  # of a copied folder they differ
-    return SweepFacts(key, name, tags, settings, artifacts, pipeline, spec.prices, about)
+    return SweepFacts(
+        *(state.key, name, tags, settings, artifacts, pipeline, spec.prices, about),
+        started=state.started[0] if state.started else time.time(),
+        is_population=spec.scheduler.name in POPULATIONS,
+    )
 
 
 def _description(spec: SweepSpec, paths: SweepPaths) -> str:

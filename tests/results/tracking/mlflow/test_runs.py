@@ -86,7 +86,8 @@ def test_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) -> N
         "t0002": ("KILLED", "false"),
     }
 
-    write(sweep, trial(2, attempts=2), 2, 3, attempt=2)  # step 2 is repeated
+    write(sweep, trial(2, attempts=2), 1, attempt=2)  # as before
+    write(sweep, trial(2, attempts=2), 2, 3, attempt=2, plus=0.5)
     second = open_tracker(sweep, uri_of(storage), "s/resumed")
     second.changed("t0002", reported=True)
     write(sweep, trial(2, TrialState.FAILED, attempts=2))
@@ -100,7 +101,22 @@ def test_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) -> N
     assert after["t0002"].info.status == "FAILED"
     assert after["t0002"].data.tags["tune.attempt"] == "2"
     assert after["t0002"].data.tags["mlflow.parentRunId"] == after["llm-1"].info.run_id
-    assert points(storage, after["t0002"]) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+    assert points(storage, after["t0002"]) == [(1, 0.1), (2, 0.2), (2, 0.7), (3, 0.8)]
+
+
+def test_population_is_stored_with_the_parameters_of_its_end(
+    storage: Path, sweep: SweepPaths
+) -> None:
+    facts = SweepFacts("s/pbt", "llm-1", {}, {}, started=1e9, is_population=True)
+    for state, rate in ((TrialState.PAUSED, 0.1), (TrialState.COMPLETED, 0.3)):
+        params = {"optim.lr": rate}
+        write(sweep, trial(1, state).model_copy(update={"params": params}), 1)
+        tracker = mlflow_tracker(sweep, uri_of(storage), sweep.root / "artifacts", "llm", facts)
+        assert tracker.close(Ending("FINISHED", {}, 2e9), WAIT_S) is None
+    found = runs(uri_of(storage), "s/pbt")
+    assert found["t0001"].data.params["optim.lr"] == "0.3"
+    info = found["llm-1"].info
+    assert (info.start_time, info.end_time) == (1_000_000_000_000, 2_000_000_000_000)
 
 
 def annotated(sweep: SweepPaths) -> TrialRecord:
