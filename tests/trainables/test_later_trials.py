@@ -49,6 +49,7 @@ def test_a_later_compiled_trial_is_that_of_a_fresh_process(
     found = outcome(tmp_path / "later", name, example.changed(**LATER, **whole), cache, seed=1)
     if name in ("causal_lm", "distill"):  # batches of others may have another width
         assert not counters["frames"]
+    assert not counters["graph_break"]
     changes = json.dumps(whole)
     run_python("-m", "tests.trainables.fresh", tmp_path, cache, changes, name, timeout_s=280)
     assert found == json.loads((tmp_path / f"{name}.json").read_text())

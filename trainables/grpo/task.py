@@ -17,7 +17,7 @@ from trainables.causal_lm.lora import without_adapter
 from trainables.causal_lm.model.compilation import may_compile
 from trainables.causal_lm.model.model import as_first, new_model
 from trainables.causal_lm.model.objective import shard_or_move
-from trainables.causal_lm.model.packing import Packing, packing_of
+from trainables.causal_lm.model.packing import Packing, packing_of, set_packing
 from trainables.causal_lm.task import LanguageTask
 from trainables.client import Rows
 from trainables.data.conversations.dataset import Conversations, prepare
@@ -133,7 +133,10 @@ class GRPOTask(LanguageTask):
         config = self.config
         group = config.sequence_length + (config.group_size - 1) * config.max_new_tokens
         most = min(group, max(config.sequence_length, ROW))
-        shared = packing_of(model, most) is Packing.MASK
+        length = -(-most // 8) * 8  # of the longest row
+        packing = packing_of(model, length)
+        set_packing(model, packing, length)  # a comparison for each length could not be compiled
+        shared = packing is Packing.MASK
         if not shared:
             most, group = config.sequence_length, config.group_size * config.sequence_length
         questions = min(questions, config.micro_batch_size or questions)
@@ -150,6 +153,7 @@ class GRPOTask(LanguageTask):
         lora = self.config.lora
         if self._reference is None and (lora is None or not lora.is_separable):
             self._reference = as_first(new_model(self.config, self.dataset), self.config).eval()
+            set_packing(self._reference, Packing.MASK)  # the same architecture
             shard_or_move(self._reference, self.config, mesh, device_of(model))
         first = self._reference or model
         with without_adapter(first):
