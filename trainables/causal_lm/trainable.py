@@ -46,12 +46,8 @@ class CausalLM(TrainedByClients[CausalLMConfig]):
         """A client whose examples are sequences of the train split.
 
         Raises:
-            UserError: the configuration has an adapter, or several learning rates.
+            UserError: the configuration has an adapter.
         """
         if config.lora is not None:
             raise UserError("client.lora: clients train all weights; remove it")
-        if config.adamw_learning_rate is not None:
-            raise UserError("client.adamw_learning_rate: clients have one learning rate; remove it")
-        if config.parametrization != "standard":
-            raise UserError("client.parametrization: clients have one learning rate; remove it")
         return super().client(config, cache)
