@@ -73,10 +73,9 @@ def test_tied_weights_move_once_towards_a_model():
     torch.testing.assert_close(average[0].weight, torch.full((2, 2), 0.1))
 
 
-@pytest.mark.parametrize("ranks", [33, 96])
-def test_ranks_with_the_same_data_pass(ranks):
+def test_many_ranks_with_the_same_data_pass():
     def mean(values):
-        return {name: sum([value] * ranks) / ranks for name, value in values.items()}
+        return {name: sum([value] * 96) / 96 for name, value in values.items()}
 
     for seed in range(50):
         task = SimpleNamespace(fingerprint=sha256(bytes([seed])).hexdigest())
