@@ -21,6 +21,8 @@ class TaskClient:
 
     def __init__(self, task: Task) -> None:
         config = task.config
+        if getattr(config, "lora", None) is not None:
+            raise UserError("client.lora: clients train all weights; remove it")
         if getattr(config, "dtype", None) == "float16":
             raise UserError("dtype float16: its loss is not scaled here; use bfloat16 or float32")
         self._task, self.size, self.batch_size = task, task.size, int(config.batch_size)

@@ -94,9 +94,10 @@ def test_clients_train_each_parameter_at_its_own_rate():
     assert [group["lr"] for group in optimizer.param_groups] == pytest.approx([0.005, 1e-3, 1e-3])
 
 
-def test_clients_refuse_a_dtype_that_needs_a_scaled_loss():
-    with pytest.raises(UserError, match="float16"):
-        TaskClient(SimpleNamespace(config=SimpleNamespace(dtype="float16")))
+@pytest.mark.parametrize("setting", [{"dtype": "float16"}, {"lora": {}}])
+def test_clients_refuse_what_their_steps_leave_out(setting):
+    with pytest.raises(UserError, match=next(iter(setting))):
+        TaskClient(SimpleNamespace(config=SimpleNamespace(**setting)))
 
 
 @pytest.mark.parametrize("most", [None, 1, 3, 4, 16, 99])
