@@ -16,7 +16,7 @@ from trainables.base import Split
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.model.model import load_merged, open_tokenizer
 from trainables.data.text.dataset import Dataset, Tokens
-from trainables.data.tokenizer import backend_tokenizer
+from trainables.data.tokenizer import open_encoder
 
 TEXT = (
     'def greet(name: str) -> str:\n    """Say hello, día, 你好。"""\n\treturn f"hi {name}\\n"\n\n\n'
@@ -78,7 +78,9 @@ def _tokens(rows: Tokens, sequences: int, length: int) -> torch.Tensor:
 
 
 def _sample(dataset: Dataset, config: CausalLMConfig) -> TokenSample:
-    encoder = backend_tokenizer(config.tokenizer_from, dataset.tokenizer_file)
+    opened = open_encoder(config, dataset.tokenizer_file)
+    assert opened is not None, "there is a file"
+    encoder = opened.tokenizer
     ids = tuple(encoder.encode(TEXT, add_special_tokens=False).ids)
     composed = "NFC" in repr(encoder.normalizer)
     tokenizer = open_tokenizer(config, dataset)

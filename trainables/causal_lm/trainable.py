@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import ClassVar
 
-from search_spaces.errors import UserError
 from trainables.causal_lm.config import CausalLMConfig
 from trainables.causal_lm.shape import TOKENIZER
-from trainables.client import Client
 from trainables.training.communication.config import METRIC_NAMES
 from trainables.training.trainable import TrainedByClients
 
@@ -41,17 +38,3 @@ class CausalLM(TrainedByClients[CausalLMConfig]):
     axes = ("pp", "dp_replicate", "dp_shard", "cp", "tp", "ep")
     cuts_sequences = True
     runs_on_mps = True
-
-    def client(self, config: CausalLMConfig, cache: Path) -> Client:
-        """A client whose examples are sequences of the train split.
-
-        Raises:
-            UserError: the configuration has an adapter, or several learning rates.
-        """
-        if config.lora is not None:
-            raise UserError("client.lora: clients train all weights; remove it")
-        if config.adamw_learning_rate is not None:
-            raise UserError("client.adamw_learning_rate: clients have one learning rate; remove it")
-        if config.parametrization != "standard":
-            raise UserError("client.parametrization: clients have one learning rate; remove it")
-        return super().client(config, cache)

@@ -39,7 +39,9 @@ def trained_once(
         alive: called every now and then.
     """
     task: Any = open_task(config, cache)
-    told = {"version": VERSION, "config": task.config.model_dump(exclude={"data"})}
+    # version 1 trained all parameters at one learning rate
+    several = config.parametrization != "standard" or config.adamw_learning_rate is not None
+    told = {"version": VERSION + several, "config": task.config.model_dump(exclude={"data"})}
     settings = {**told, "data": task.dataset.key}
 
     def build(new: Path) -> None:

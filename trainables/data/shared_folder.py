@@ -85,9 +85,10 @@ def publish_settings(
 
 
 def content_digest(path: Path, cache: Path) -> str:
-    """SHA-256 of a file. The cache keeps that of a large one, by its name, size and time."""
-    stat = path.stat()
-    known = cache / "digests" / text_digest(f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}")
+    """SHA-256 of a file. The cache keeps that of a large one, by its name, size and times."""
+    stat = path.stat()  # a copy may keep the time of its content, not that of its inode
+    state = f"{path.resolve()}\n{stat.st_size}\n{stat.st_mtime_ns}\n{stat.st_ctime_ns}"
+    known = cache / "digests" / text_digest(state)
     if known.exists():
         return known.read_text()
     with open(path, "rb") as f:

@@ -162,11 +162,6 @@ def describe(encoder: Encoder | None, vocab_size: int) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def backend_tokenizer(name: str | None, trained: Path) -> Tokenizer:
-    """The tokenizer of a pretrained model; with no name, the BPE in the file `trained`."""
-    return Tokenizer.from_file(str(trained)) if name is None else pretrained_encoder(name).tokenizer
-
-
 def pretrained_encoder(name: str) -> Encoder:
     """An encoder of a pretrained tokenizer.
 

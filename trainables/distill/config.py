@@ -71,16 +71,14 @@ class DistillConfig(CausalLMConfig):
             raise ValueError(
                 "teacher: a pretrained student needs the folder of a teacher with its tokenizer"
             )
-        self._trained_teacher()
+        _ = self.teacher_config
         return self
 
     @property
     def teacher_config(self) -> CausalLMConfig | None:
         """Of a teacher that is trained on the student's data; None: it is in a folder."""
-        return None if isinstance(self.teacher, str) else self._trained_teacher()
-
-    def _trained_teacher(self) -> CausalLMConfig:
-        assert isinstance(self.teacher, dict)
+        if isinstance(self.teacher, str):
+            return None
         same = {name: getattr(self, name) for name in _OF_STUDENT}
         return config_of_other("teacher", self.teacher, same)
 

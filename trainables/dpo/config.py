@@ -104,14 +104,18 @@ def _pair(chosen: Row, rejected: Row) -> tuple[Row, Row]:
     if same == least:
         problem = f"{chosen.place}: the preferred and the rejected answer are the same"
         return chosen, BadRow(problem)
-    unread = chosen.unread & rejected.unread
-    return _behind(chosen, same, unread), _behind(rejected, same, unread)
+    begins = (row.messages[: same + 1] for row in (chosen, rejected))
+    if not all(any(m["role"] == "assistant" for m in begin) for begin in begins):
+        problem = f"{chosen.place}: the preferred and the rejected answer have other questions"
+        return chosen, BadRow(problem)
+    common = {"unread": chosen.unread & rejected.unread, "unit": chosen.unit}
+    return _behind(chosen, same, common), _behind(rejected, same, common)
 
 
-def _behind(row: Conversation, count: int, unread: frozenset[str]) -> Conversation:
-    """A row whose first messages do not count, with the columns that no answer is in."""
+def _behind(row: Conversation, count: int, common: dict[str, Any]) -> Conversation:
+    """A row whose first messages do not count, with what it has in common with the other one."""
     first, rest = row.messages[:count], row.messages[count:]
-    return replace(row, messages=(*without_weight(first), *rest), unread=unread)
+    return replace(row, messages=(*without_weight(first), *rest), **common)
 
 
 _KEYS_OF = {

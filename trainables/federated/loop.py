@@ -26,6 +26,7 @@ from trainables.federated.config import FederatedConfig
 from trainables.federated.partition import partition_rows
 from trainables.federated.server import Server, State, Update, gather
 from trainables.job import Answer
+from trainables.parallel.sharded_state import unique_state
 from trainables.registry import resolve
 from trainables.runtime.seeding import rng_state, seed_everything
 from trainables.training.checkpoint import read_lineage, weights_digest
@@ -194,11 +195,7 @@ def _start(config: FederatedConfig, worker: Worker) -> _Run:
 
 def _copy(model: nn.Module) -> State:
     """A copy of the model's tensors; a tied one under its first name only."""
-    names: dict[int, str] = {}
-    for name, tensor in model.state_dict().items():
-        names.setdefault(tensor.data_ptr(), name)
-    state = model.state_dict()
-    return {name: state[name].detach().cpu().clone() for name in names.values()}
+    return {name: t.detach().cpu().clone() for name, t in unique_state(model).items()}
 
 
 def _put(model: nn.Module, state: State) -> None:

@@ -85,10 +85,8 @@ class SFTTask(LanguageTask):
         return cls(config, dataset)
 
     def __post_init__(self) -> None:
-        self._rows = self.dataset.sequences(Split.TRAIN)
-        self._counted = self.dataset.counted(Split.TRAIN)
+        self._rows, self._counted, self._lengths = self.dataset.arrays(Split.TRAIN)
         self._positions = self.dataset.positions(Split.TRAIN)
-        self._lengths = self.dataset.lengths(Split.TRAIN)
         self._targets = self._counted.sum(axis=1)
 
     @property

@@ -68,7 +68,8 @@ class BoostingProgress:
     def note(self, value: float, by: str) -> bool:
         """Whether the newest round is the best one, with this value of the metric `by`."""
         sign = 1 if by in _HIGHER_IS_BETTER else -1
-        if self.best_value is not None and sign * value <= sign * self.best_value:
+        best = self.best_value
+        if best is not None and (math.isnan(value) or sign * value <= sign * best):
             return False
         self.best_value, self.best_round, self.best_size = value, self.round, self.size
         return True

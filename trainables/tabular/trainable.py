@@ -93,10 +93,11 @@ class Tabular(Trainable[T]):
         )
 
     def read_rows(self, config: T, weights: Path, file: Path) -> torch.Tensor:
-        """See the base class."""
+        """See the base class; the file may have more columns than the model."""
         import torch
 
+        from trainables.data.tables.files import read
         from trainables.data.tables.schema import Schema
-        from trainables.data.tables.table import read_rows
 
-        return torch.from_numpy(read_rows(file, Schema.load(weights), config.data))
+        table = read(file, config.data)
+        return torch.from_numpy(Schema.load(weights).encode(table, str(file)))

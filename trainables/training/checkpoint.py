@@ -152,7 +152,7 @@ def load_progress(
     for group, settings in zip(optimizer.param_groups, configured, strict=True):
         _change(group, settings)
     if scheduler is not None:
-        scheduler.base_lrs = [group["initial_lr"] for group in optimizer.param_groups]
+        _follow(scheduler, optimizer.param_groups)
     sender = exchange(parallel_model) if parallel_model is not None else None
     if sender and (folder / f"communication_{worker.rank}.json").exists():
         sender.load(load_tree(folder, f"communication_{worker.rank}"))
@@ -220,6 +220,15 @@ def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
     """Hyperparameters with which an optimizer's group was created: `lr` before any schedule."""
     made = {k: v for k, v in group.items() if k not in ("params", "initial_lr")}
     return {**made, "lr": group.get("initial_lr", group["lr"])}
+
+
+def _follow(
+    scheduler: torch.optim.lr_scheduler.LRScheduler, groups: Sequence[dict[str, Any]]
+) -> None:
+    """Give a schedule, which may be another one now, the peaks of groups, and them its rates."""
+    scheduler.base_lrs = [group["initial_lr"] for group in groups]
+    for group, factor in zip(groups, getattr(scheduler, "lr_lambdas", ()), strict=False):
+        group["lr"] = group["initial_lr"] * factor(scheduler.last_epoch)
 
 
 def _change(group: dict[str, Any], settings: Mapping[str, Any]) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 import torch
 from torch import nn
 
+from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.client import Client, Rows
+from trainables.training.optimizers import LR_SCALE
 from trainables.training.task import Task
 from trainables.worker import Worker
 
@@ -19,6 +21,10 @@ class TaskClient:
 
     def __init__(self, task: Task) -> None:
         config = task.config
+        if getattr(config, "lora", None) is not None:
+            raise UserError("client.lora: clients train all weights; remove it")
+        if getattr(config, "dtype", None) == "float16":
+            raise UserError("dtype float16: its loss is not scaled here; use bfloat16 or float32")
         self._task, self.size, self.batch_size = task, task.size, int(config.batch_size)
         self.grad_clip: float | None = getattr(config, "grad_clip", None)
         self.groups, self.model, self.optimizer = task.groups, task.new_model, task.optimizer
@@ -69,7 +75,7 @@ def train_step(
         pull: a term to add to the loss.
     """
     for group in optimizer.param_groups:
-        group["lr"] = client.learning_rate(step, total)
+        group["lr"] = client.learning_rate(step, total) * group.get(LR_SCALE, 1.0)
     optimizer.zero_grad()
     loss = client.loss(model, rows, device)
     (loss + pull()).backward()  # type: ignore[no-untyped-call]

@@ -74,6 +74,8 @@ def make_optimizer(
     adamw = AdamW(groups, lr=rate, betas=betas, fused=True)
     if not hidden:
         return adamw
+    for group in adamw.param_groups:
+        group[LR_SCALE] = rate / learning_rate * group.get(LR_SCALE, 1.0)
     matrices = _groups(hidden, learning_rate, weight_decay, scales or {}, "lion")
     return MuonWithAdamW(Muon(matrices, learning_rate, weight_decay), adamw)
 
@@ -107,15 +109,15 @@ _EPS = 1e-8
 
 def _hidden_matrices(model: nn.Module, trained: Mapping[str, nn.Parameter]) -> frozenset[int]:
     """Ids of matrices that map hidden units to hidden units, and of stacks of them (of experts):
-    not those of tokens or positions, and no kernels of convolutions."""
+    not those of tokens, positions or scores, and no kernels of convolutions."""
     other = [m.weight for m in model.modules() if isinstance(m, (nn.Embedding, nn.Conv1d))]
     hf: Any = model
-    head = hf.get_output_embeddings()
+    head, inner = hf.get_output_embeddings(), {id(p) for p in hf.base_model.parameters()}
     others = {id(p) for p in [*other, *(head.parameters() if head is not None else ())]}
     return frozenset(
         id(p)
         for name, p in trained.items()
-        if id(p) not in others
+        if id(p) in inner - others
         and ((p.ndim == 2 and name.endswith(".weight")) or (p.ndim == 3 and min(p.shape[1:]) > 1))
     )
 

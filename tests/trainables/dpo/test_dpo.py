@@ -138,30 +138,46 @@ def test_reference_is_computed_once_for_all_trials(cache: Path) -> None:
     assert {len(v) // 2 for v in task.reference.values()} >= {task.size}
 
 
-def write(file: Path, rows: list[dict[str, str]]) -> Path:
+def write(file: Path, rows: list[dict[str, Any]]) -> Path:
     file.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return file
 
 
-def test_pairs_of_a_file_stay_together(tmp_path: Path, cache: Path) -> None:
-    rows = [{"prompt": f"q{i}", "good": f"yes {i}", "bad": f"no {i}"} for i in range(80)]
+@pytest.mark.parametrize("role", ["user", "system"])
+def test_pairs_of_a_file_stay_together(tmp_path: Path, cache: Path, role: str) -> None:
+    asked = [[{"role": role, "content": f"q{i}"}] for i in range(80)]
+    rows = [{"prompt": p, "good": f"yes {i}", "bad": f"no {i}"} for i, p in enumerate(asked)]
     file = write(tmp_path / "pairs.jsonl", rows)
     columns = {"question": "prompt", "chosen": "good", "rejected": "bad"}
     task = open_task(config_of(data={"source": "files", "paths": str(file), **columns}), cache)
     found = task.dataset.questions(Split.SELECTION)
     for chosen, rejected in zip(found[::2], found[1::2], strict=True):
-        number = chosen["question"][1:]
+        number = chosen["messages"][0]["content"][1:]
         assert (chosen["answer"], rejected["answer"]) == (f"yes {number}", f"no {number}")
-        assert rejected["question"] == chosen["question"]
+        assert rejected["messages"] == chosen["messages"]
 
 
-def test_bad_pairs_are_named_by_their_line(tmp_path: Path) -> None:
-    good = {"question": "q", "chosen": "a", "rejected": "b"}
-    file = write(tmp_path / "pairs.jsonl", [good, {**good, "rejected": "a"}])
+def talk(question: str, answer: str) -> list[dict[str, str]]:
+    said = {"user": question, "assistant": answer}
+    return [{"role": role, "content": content} for role, content in said.items()]
+
+
+@pytest.mark.parametrize(
+    ("rejected", "message"),
+    [
+        (talk("q", "a"), "the preferred and the rejected answer are the same"),
+        (talk("p", "b"), "the preferred and the rejected answer have other questions"),
+    ],
+)
+def test_bad_pairs_are_named_by_their_line(
+    tmp_path: Path, rejected: list[dict[str, str]], message: str
+) -> None:
+    good = {"chosen": talk("q", "a"), "rejected": talk("q", "b")}
+    file = write(tmp_path / "pairs.jsonl", [good, {**good, "rejected": rejected}])
     data = {"source": "files", "paths": str(file)}
     [(path, problem)] = config_of(data=data).missing_files()
     assert path == ("data",)
-    assert "pairs.jsonl:2: the preferred and the rejected answer are the same" in problem
+    assert f"pairs.jsonl:2: {message}" in problem
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from trainables.base import Split
 from trainables.data.tables.table import prepare
 from trainables.job import Answer
 from trainables.registry import resolve
+from trainables.tabular.boosting import BoostingProgress
 from trainables.tabular.config import TabularConfig
 from trainables.tabular.xgboost import XGBoostConfig
 
@@ -42,6 +43,13 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     table = {**columns, "town": towns, "kind": kinds, "weight": rng.random(rows) + 0.5}
     parquet.write_table(pa.table(table), file)
     return {"path": str(file), "target": "kind", "weight": "weight"}
+
+
+def test_a_round_without_a_value_replaces_no_best_one() -> None:
+    progress, best = BoostingProgress(), []
+    for progress.round, value in enumerate([np.nan, 2.0, np.nan, 1.0, 3.0], 1):
+        best.append(progress.note(value, "rmse"))
+    assert best == [True, True, False, True, False]
 
 
 @pytest.mark.parametrize("library", LIBRARIES)

@@ -16,6 +16,7 @@ from torch import nn
 
 from tests.trainables.local import ROOT
 from tests.trainables.training import ranks
+from trainables.causal_lm.config import CausalLMConfig
 from trainables.digits.config import DigitsConfig
 from trainables.training.communication.config import METRIC_NAMES, CommunicationConfig
 from trainables.training.communication.exchange import parallel
@@ -145,6 +146,13 @@ def test_number_of_workers_must_fit(
 ) -> None:
     found = DigitsConfig.model_validate({"communication": settings}).validate_workers(workers)
     assert (found is None) if problem is None else (found is not None and problem in found[1])
+
+
+@pytest.mark.parametrize("compress", ["powersgd", "topk", "int8", "bf16"])
+def test_errors_of_overflows_are_not_kept(compress: str) -> None:
+    config = {"dtype": "float16", "communication": {"compress": compress}}
+    found = CausalLMConfig.model_validate(config).validate_workers([2])
+    assert (found is None) is (compress == "bf16")
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import LlamaConfig, LlamaForCausalLM, LlamaForSequenceClassification
 
 from tests.trainables.local import make_worker
 from trainables.training.checkpoint import copy_progress, load_progress
@@ -15,7 +15,7 @@ from trainables.training.optimizers import Lion, make_optimizer
 NAMES = ("adamw", "muon", "lion")
 
 
-def tiny(tied: bool = True) -> LlamaForCausalLM:
+def tiny(tied: bool = True, kind: Any = LlamaForCausalLM) -> Any:
     torch.manual_seed(0)
     config = LlamaConfig(
         vocab_size=20,
@@ -25,7 +25,7 @@ def tiny(tied: bool = True) -> LlamaForCausalLM:
         num_attention_heads=2,
         tie_word_embeddings=tied,
     )
-    return LlamaForCausalLM(config)
+    return kind(config)
 
 
 def optimizer(model: nn.Module, name: Any, **changes: Any) -> torch.optim.Optimizer:
@@ -81,6 +81,13 @@ def test_muon_trains_hidden_matrices_and_adamw_the_rest(tied: bool) -> None:
             part.zero_grad()
     for name, tensor in reference.state_dict().items():
         assert torch.equal(tensor, model.state_dict()[name])
+
+
+def test_muon_leaves_the_scores_of_a_classifier_to_adamw() -> None:
+    model = tiny(kind=LlamaForSequenceClassification)
+    muon, *adamw = optimizer(model, "muon").param_groups
+    assert len(muon["params"]) == 7
+    assert any(p is model.score.weight for group in adamw for p in group["params"])
 
 
 def test_lion_is_the_rule_of_its_paper() -> None:

@@ -120,7 +120,10 @@ def _conversation(place: str, row: Mapping[str, Any], columns: Columns) -> Row:
         for name in columns.names:
             if name not in row:
                 raise _BadValueError(f"no '{name}'{suggest(name, row)}")
-        found = (_messages if columns.messages else _question_and_answer)(row, columns)
+        if column := columns.messages:  # OpenAI's, or ShareGPT's
+            found = _as_messages(row[column], column, None)
+        else:
+            found = _question_and_answer(row, columns)
         count = 1 + max((i for i, m in enumerate(found) if m["role"] == "assistant"), default=-1)
         if not count:
             name = columns.messages or columns.answer
@@ -145,11 +148,6 @@ def _label(value: Any, name: str) -> bool:
     if found is None:
         raise _BadValueError(f"'{name}' must be true or false, got {value!r}")
     return found
-
-
-def _messages(row: Mapping[str, Any], columns: Columns) -> list[Message]:
-    """A column of messages: OpenAI's, or ShareGPT's."""
-    return _as_messages(row[str(columns.messages)], str(columns.messages), None)
 
 
 def _question_and_answer(row: Mapping[str, Any], columns: Columns) -> list[Message]:

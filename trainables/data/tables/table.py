@@ -32,7 +32,6 @@ from trainables.data.tables.files import (
     is_categorical,
     numbers,
     problems,
-    read,
     read_all,
     texts,
 )
@@ -93,15 +92,6 @@ def prepare(data: TableConfig, cache: Path, alive: Callable[[], None] = lambda: 
         cache, settings, lambda target: _build(data, target), prefix="table-", alive=alive
     )
     return DataTable(folder)
-
-
-def read_rows(file: Path, schema: Schema, data: TableConfig) -> Array:
-    """Rows to predict, float64 [rows, columns]; the file may have more columns than the model.
-
-    Raises:
-        UserError: the file cannot be read, or lacks a column.
-    """
-    return schema.encode(read(file, data), str(file))
 
 
 def _build(data: TableConfig, folder: Path) -> None:

@@ -55,7 +55,15 @@ class Corpus:
 
     def fingerprint(self) -> str:
         """SHA-256 over the content of every file, in order, without their names."""
-        return text_digest(*(f"{content_digest(f, self.cache)}\n" for f in self.files))
+        return text_digest(
+            *(f"{content_digest(f, self.cache)}{self._form(f)}\n" for f in self.files)
+        )
+
+    def _form(self, file: Path) -> str:
+        """Of JSON lines that are read as plain text: with another ending they would be rows."""
+        with open(file, "rb") as content:
+            plain = self.data.format == "auto" and _kind(file, self.data) == "text"
+            return " text" if plain and content.read(1) == b"{" else ""
 
     def documents(self, bad: BadRows | None = None) -> Iterator[TextDocument]:
         """Every document up to the limit of bytes, always in the same order.
@@ -110,8 +118,7 @@ def texts_in(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str | Bad
             f"{path}: data.format: auto does not read {ending}; write .jsonl or .parquet, or train"
             " on the characters of the file with data.format: text"
         )
-    kind = _FORMATS.get(ending, "text") if data.format == "auto" else data.format
-    if kind == "text":
+    if (kind := _kind(path, data)) == "text":
         yield from _plain(path, whole=whole)
         return
     for row in read_file(path, TableColumns({field: TEXT}, only=True), f".{kind}"):
@@ -121,6 +128,11 @@ def texts_in(path: Path, data: DataConfig, *, whole: bool) -> Iterator[str | Bad
             yield text
         elif kind == "jsonl":  # a null in a table is no text
             yield BadRow(f"{row[0]}: no text under '{field}' (set data.text_field)")
+
+
+def _kind(path: Path, data: DataConfig) -> str:
+    known = _FORMATS.get(ending_of(path).lower(), "text")
+    return known if data.format == "auto" else data.format
 
 
 def _plain(path: Path, *, whole: bool) -> Iterator[str | BadRow]:

@@ -33,12 +33,9 @@ class Compression(ABC):
         self.state: dict[str, torch.Tensor] = {}
         self._reduce, self._ranks, self._traffic = reduce, ranks, traffic
 
+    @abstractmethod
     def average(self, gradients: Gradients) -> None:
         """Replace the gradients of some parameters by their mean over the ranks."""
-        self._average(gradients)
-
-    @abstractmethod
-    def _average(self, gradients: Gradients) -> None: ...
 
     def _gather(self, mine: torch.Tensor) -> torch.Tensor:
         """The flat tensor of each rank: [ranks, values]."""
@@ -57,7 +54,8 @@ class Cast(Compression):
         super().__init__(reduce, ranks, traffic)
         self._dtype = dtype
 
-    def _average(self, gradients: Gradients) -> None:
+    def average(self, gradients: Gradients) -> None:
+        """See the base class."""
         flat = torch.cat([g.flatten() for g in gradients.values()]).div_(self._ranks)
         sent = flat if self._dtype is None else flat.to(self._dtype)
         self._reduce(sent)
@@ -75,13 +73,15 @@ class PowerSgd(Compression):
         super().__init__(reduce, ranks, traffic)
         self._matrix_rank, self._whole = matrix_rank, Cast(reduce, ranks, traffic, None)
 
-    def _average(self, gradients: Gradients) -> None:
+    def average(self, gradients: Gradients) -> None:
+        """See the base class."""
         thin = {name: g for name, g in gradients.items() if self._is_smaller(g)}
         if whole := {name: g for name, g in gradients.items() if name not in thin}:
             self._whole.average(whole)
         if not thin:
             return
-        matrices = {name: self._with_error(name, g) for name, g in thin.items()}
+        errors = {name: self.state.get(f"error.{name}", 0.0) for name in thin}
+        matrices = {name: _matrix(g).float() + errors[name] for name, g in thin.items()}
         left = self._mean({name: m @ self._right(name, m) for name, m in matrices.items()})
         left = {name: torch.linalg.qr(p).Q for name, p in left.items()}
         right = self._mean({name: m.T @ left[name] for name, m in matrices.items()})
@@ -98,10 +98,6 @@ class PowerSgd(Compression):
         return self._matrix_rank < min(rows, columns) and (
             (rows + columns) * self._matrix_rank < rows * columns
         )
-
-    def _with_error(self, name: str, gradient: torch.Tensor) -> torch.Tensor:
-        matrix, error = _matrix(gradient).float(), self.state.get(f"error.{name}")
-        return matrix if error is None else matrix + error
 
     def _right(self, name: str, matrix: torch.Tensor) -> torch.Tensor:
         """The right factor of the step before; at first random, the same on every rank."""
@@ -127,7 +123,8 @@ class TopK(Compression):
         super().__init__(reduce, ranks, traffic)
         self._ratio = ratio
 
-    def _average(self, gradients: Gradients) -> None:
+    def average(self, gradients: Gradients) -> None:
+        """See the base class."""
         values, places, begin = [], [], 0
         for name, gradient in gradients.items():
             whole = gradient.flatten().float() + self.state.get(f"error.{name}", 0.0)
@@ -147,7 +144,8 @@ class TopK(Compression):
 class Int8(Compression):
     """Sends 8 bits per value: multiples of 1/127 of the gradient's largest value."""
 
-    def _average(self, gradients: Gradients) -> None:
+    def average(self, gradients: Gradients) -> None:
+        """See the base class."""
         levels, scales = [], []
         for name, gradient in gradients.items():
             whole = gradient.flatten().float() + self.state.get(f"error.{name}", 0.0)

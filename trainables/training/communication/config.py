@@ -99,6 +99,11 @@ class DataParallelConfig(TrainableConfig):
 
     def validate_workers(self, workers: Sequence[int]) -> tuple[str, str] | None:
         """Check `communication` too."""
+        if self.communication.has_feedback and getattr(self, "dtype", None) == "float16":
+            return "communication", (
+                f"compress {self.communication.compress} would keep the overflows of dtype"
+                " float16 in its error; use bfloat16, or compress fp16 or bf16"
+            )
         if problem := self.communication.workers_problem(workers):
             return "communication", problem
         return super().validate_workers(workers)

@@ -15,8 +15,8 @@ from pyarrow import csv, parquet
 from search_spaces.errors import UserError
 from trainables.base import Split
 from trainables.data.tables.config import TableConfig
-from trainables.data.tables.files import problems
-from trainables.data.tables.table import DataTable, prepare, read_rows
+from trainables.data.tables.files import problems, read
+from trainables.data.tables.table import DataTable, prepare
 
 
 def people(rows: int = 300) -> dict[str, list[Any]]:
@@ -98,12 +98,12 @@ def test_categories_only_outside_of_the_train_split_are_missing_and_named(
     assert "elsewhere" in caplog.text
     assert np.isnan(made.rows(Split.TEST)[0][:, 1]).all()
     assert len(made.rows(Split.TEST)[1]) == 300
-    rows = read_rows(tmp_path / "later.parquet", made.schema, config)
+    rows = made.schema.encode(read(tmp_path / "later.parquet", config), "later.parquet")
     np.testing.assert_array_equal(rows, made.rows(Split.TEST)[0])
     first = next(iter(made.schema.columns))
     (tmp_path / "twice.csv").write_text(f"{first},{first}\n1,2\n")
     with pytest.raises(UserError, match=f"several columns have the name '{first}'"):
-        read_rows(tmp_path / "twice.csv", made.schema, config)
+        made.schema.encode(read(tmp_path / "twice.csv", config), "twice.csv")
 
 
 @pytest.mark.parametrize(

@@ -133,6 +133,16 @@ def test_prepare_reads_text_jsonl_and_parquet(tmp_path: Path) -> None:
     assert plain.split(END)[0][:100] in "".join(TEXTS) * 4
 
 
+def test_json_lines_that_were_read_as_text_become_rows_by_another_ending(tmp_path: Path) -> None:
+    lines = "".join(json.dumps({"text": text}) + "\n" for text in TEXTS)
+    (tmp_path / "a.txt").write_text(lines)
+    text = prepare(config_of(tmp_path / "a.txt"), tmp_path / "cache")
+    (tmp_path / "a.txt").rename(tmp_path / "a.jsonl")
+    rows = prepare(config_of(tmp_path / "a.jsonl"), tmp_path / "cache")
+    found = [decoded(dataset, Split.TRAIN) for dataset in (text, rows)]
+    assert ['{"text"' in each for each in found] == [True, False]
+
+
 def test_prepare_tokenises_the_same_text_and_settings_once(
     tmp_path: Path, count_builds: Callable[[], int]
 ) -> None:
