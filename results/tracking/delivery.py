@@ -48,7 +48,7 @@ class Delivered:
         raw = self._load()
         self._trials: dict[str, str] = raw.get("trials", {})
         self._run: str | None = raw.get("run")
-        self.ending = Ending(**raw["ending"]) if raw.get("ending") else None
+        self.ending: Ending | None = raw.get("ending")
         self._saved = ""
 
     def bind(self, run: str) -> None:
@@ -80,8 +80,10 @@ class Delivered:
     def _load(self) -> dict[str, Any]:
         try:
             raw = parse_json(read_regular(self._paths.delivered))
+            ending = raw.get("ending")
+            raw["ending"] = Ending(**ending) if ending else None
             return raw if isinstance(raw["trials"], dict) else {}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
 
 
