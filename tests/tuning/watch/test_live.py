@@ -223,6 +223,7 @@ def test_log_of_a_trial_goes_on(page: Page) -> None:
     log = job.paths.log(1, 0)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("one\n")
+    (log.parent / "rank_0.old.log").touch()  # a person's copy
     assert page.see("/logs/t0009/s")[0] == 409
     with page.events("/logs/t0000/s") as until:
         assert until(bool) == ["t0000 rank 0: one"]
