@@ -24,7 +24,7 @@ from results.records.notes import Note, read_notes
 from results.records.reports import read_new_reports
 from results.records.trial import TrialRecord, read_trial
 from results.storage.atomic import write_atomic
-from results.storage.fencing import Fence, NullFence, OwnershipLostError
+from results.storage.fencing import UNFENCED, Fence, OwnershipLostError
 from results.tracking.extras import (
     Extras,
     ReadWinner,
@@ -100,7 +100,6 @@ _BATCH_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _LAST_TRIES = 3
 """Attempts after the session has ended."""
-UNFENCED = NullFence()
 
 
 def mlflow_tracker(
