@@ -49,8 +49,13 @@ def test_cluster_must_be_known() -> None:
 
 
 def test_another_program_at_the_address_is_a_line() -> None:
+    def serve() -> None:
+        with server.accept()[0] as connection:
+            connection.recv(1 << 16)
+            connection.sendall(b"SSH-2.0-x\r\n")
+
     with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as thread:
-        thread.submit(lambda: server.accept()[0].sendall(b"SSH-2.0-x\r\n"))
+        thread.submit(serve)
         engine = make_engine("ray", f"http://127.0.0.1:{server.getsockname()[1]}")
         with pytest.raises(UserError, match=r"no cluster answers at .* \(SSH-2.0-x\)"):
             engine.check([], [])
