@@ -79,7 +79,8 @@ class TrialPaths:
     def rank_logs(self) -> list[tuple[int, Path]]:
         """Rank and log of each worker of the newest attempt, by rank."""
         logs = self.attempt(max(self.attempts(), default=0)).glob("rank_*.log")
-        return sorted((int(log.stem.removeprefix("rank_")), log) for log in logs)
+        ranks = ((log.stem.removeprefix("rank_"), log) for log in logs)
+        return sorted((int(rank), log) for rank, log in ranks if rank.isdecimal())
 
     def processes(self, attempt: int) -> Path:
         """Lock of one attempt, which each of its processes holds until it ends."""

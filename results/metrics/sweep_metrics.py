@@ -209,7 +209,7 @@ class SweepMetrics:
         seen = report.metrics.get(SAMPLES)
         if seen is not None and math.isfinite(seen):
             known.samples = max(known.samples or 0.0, seen)
-        clock = report.metrics.get(self.spec.scheduler.time_attr, report.step)
+        clock = report.clock(self.spec.scheduler.time_attr)
         for rung in self.rungs:
             self.rungs[rung] += known.clock < rung <= clock
         known.clock = max(known.clock, clock)

@@ -85,6 +85,6 @@ def pipelines_in(storage: Storage) -> Iterator[PipelinePaths]:
     folders = sorted(storage.root.iterdir()) if storage.root.is_dir() else []
     own = storage.root.resolve()
     for found in map(PipelinePaths, folders):
-        is_earlier_name = found.root.is_symlink() and found.root.resolve().parent == own
-        if found.is_pipeline and not is_earlier_name:
+        root = found.root  # may be a link to itself, which cannot be resolved
+        if found.is_pipeline and not (root.is_symlink() and root.resolve().parent == own):
             yield found

@@ -72,7 +72,7 @@ def parse_sample(rank: int, line: dict[str, Any]) -> Sample | None:
         step, time = int(line["step"]), float(line["time"])
         rest = {k: v for k, v in line.items() if k not in ("step", "time", *place)}
         values = {str(k): float(v) for k, v in rest.items()}
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
     return Sample(rank, step, time, values, place)
 

@@ -35,6 +35,9 @@ class NullFence:
         """Does nothing."""
 
 
+UNFENCED = NullFence()
+
+
 @dataclass(frozen=True)
 class Owner:
     """One driver's ownership of a sweep.

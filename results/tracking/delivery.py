@@ -24,7 +24,7 @@ from results.records.notes import Note, read_notes
 from results.records.reports import read_new_reports
 from results.records.trial import TrialRecord, read_trial
 from results.storage.atomic import write_atomic
-from results.storage.fencing import Fence, NullFence, OwnershipLostError
+from results.storage.fencing import UNFENCED, Fence, OwnershipLostError
 from results.tracking.extras import (
     Extras,
     ReadWinner,
@@ -48,7 +48,7 @@ class Delivered:
         raw = self._load()
         self._trials: dict[str, str] = raw.get("trials", {})
         self._run: str | None = raw.get("run")
-        self.ending = Ending(**raw["ending"]) if raw.get("ending") else None
+        self.ending: Ending | None = raw.get("ending")
         self._saved = ""
 
     def bind(self, run: str) -> None:
@@ -80,8 +80,10 @@ class Delivered:
     def _load(self) -> dict[str, Any]:
         try:
             raw = parse_json(read_regular(self._paths.delivered))
+            ending = raw.get("ending")
+            raw["ending"] = Ending(**ending) if ending else None
             return raw if isinstance(raw["trials"], dict) else {}
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return {}
 
 
@@ -98,7 +100,6 @@ _BATCH_S = 0.5
 _LONGEST_PAUSE_S = 30.0
 _LAST_TRIES = 3
 """Attempts after the session has ended."""
-UNFENCED = NullFence()
 
 
 def mlflow_tracker(

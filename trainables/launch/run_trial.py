@@ -119,8 +119,8 @@ def output_to(log: Path) -> Iterator[None]:
     """
     use_modes_of(log.parent)
     log.parent.mkdir(parents=True, exist_ok=True)
-    saved = [os.dup(fd) for fd in (1, 2)]
     with no_core_dumps(), filtered_log(log) as output:
+        saved = [os.dup(fd) for fd in (1, 2)]
         try:
             for fd in (1, 2):
                 os.dup2(output, fd)

@@ -18,6 +18,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import psutil
@@ -153,7 +154,9 @@ class DriverServer:
                 self._drop_next()
             waits = self._next is not None or self._ended.is_set() or time.monotonic() < begun
             if not waits and self._free_memory() > needed:
-                self._next = self._prepare()
+                begun = math.inf  # once, also if the system starts no process
+                with suppress(OSError):
+                    self._next = self._prepare()
             return self._driver.has_answered()
 
         if _wait_for(connection, done):
@@ -173,7 +176,11 @@ class DriverServer:
     def _replace(self) -> None:
         self._driver.end()
         if not self._ended.is_set():
-            self._driver, self._next = self._next or self._prepare(), None
+            try:
+                self._driver, self._next = self._next or self._prepare(), None
+            except OSError as e:
+                sys.stderr.write(f"tune up ends: no driver starts ({e.strerror})\n")
+                self._ended.set()
 
 
 def _wait_for(connection: socket.socket, done: Callable[[], bool]) -> bool:

@@ -42,7 +42,7 @@ def with_autoscaling(nodes: Sequence[Node], autoscaling: str | None) -> list[Nod
         data = json.loads(autoscaling)
         new, most = Node(data["cpus"], data["gpus"], started=False), int(data["max_nodes"])
         there = sum(n.cpus >= new.cpus > 0 and n.gpus >= new.gpus for n in nodes)
-    except (ValueError, TypeError, KeyError):
+    except (ValueError, TypeError, KeyError, OverflowError):
         example = '{"max_nodes": 8, "cpus": 8, "gpus": 2}'
         raise UserError(f"{AUTOSCALING}: must be like {example}, got {autoscaling}") from None
     return [*nodes, *[new] * (most - there)]

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from results.models.ref import ModelRef
 from results.models.stages import StageRecord, read_stages
 from results.records.pipeline import PipelinePaths
-from results.storage.fencing import Fence, NullFence
+from results.storage.fencing import UNFENCED, Fence
 from search_spaces.pipeline.loading import LoadedPipeline
 from search_spaces.pipeline.stages import Stage
 
@@ -38,9 +38,6 @@ A function that is killed is called again."""
 
 CONFIRMS = "of"
 """In the result of a stage that decides the winner of a sweep: the stage of that sweep."""
-
-
-_UNFENCED = NullFence()
 
 
 class StageStopped(Exception):
@@ -82,7 +79,7 @@ class StageContext:
     run_session: RunSession = lambda session: session()
     notify: Notify = lambda line: None
     is_resumed: bool = False
-    fence: Fence = _UNFENCED
+    fence: Fence = UNFENCED
 
     @property
     def records(self) -> Mapping[str, StageRecord]:

@@ -83,7 +83,7 @@ class PipelineCommands:
 
     def _watch(self) -> None:
         while not self._ended.wait(POLL_S):
-            with suppress(OSError):  # storage that fails for a moment
+            with suppress(OSError, UserError):  # storage that fails for a moment
                 for command in pending_commands(self._inbox):
                     self.stopped = self.stopped or command.do == "stop"
                     self._inbox.command(command.id).unlink(missing_ok=True)

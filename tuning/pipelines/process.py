@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
 
 from results.models.ref import model_refs
 from search_spaces.errors import UserError
@@ -31,12 +33,13 @@ class StageProcess:
     def __init__(
         self, command: Sequence[str], context: StageContext, name: str, on_end: Callable[[], None]
     ) -> None:
-        read, write = os.pipe()
-        self._name, self._notify, self._answer = name, context.notify, read
-        self._started = time.monotonic()
+        self._name, self._notify = name, context.notify
+        # a pipe would hold up a process whose answer has more than 64 KiB
+        self._answer = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with its outcome
+        number, self._started = self._answer.fileno(), time.monotonic()
         self._process = subprocess.Popen(
-            [*command, str(context.paths.root), name, context.address or "", str(write)],
-            pass_fds=[write],
+            [*command, str(context.paths.root), name, context.address or "", str(number)],
+            pass_fds=[number],
             stdin=subprocess.PIPE,  # its end is that of this process
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -44,7 +47,6 @@ class StageProcess:
             errors="replace",
             start_new_session=True,  # Ctrl-C comes to this process, which passes it on
         )
-        os.close(write)
         self._lines = threading.Thread(target=self._show, daemon=True)
         self._lines.start()
         threading.Thread(target=self._wait_for_end, args=(on_end,), daemon=True).start()
@@ -72,13 +74,13 @@ class StageProcess:
 
     def outcome(self) -> StageOutput | UserError | StageStopped:
         """What the stage put out, or why it has not, once the process has ended."""
-        code = self._process.wait()
+        code, answer = self._process.wait(), dict[str, Any]()
         self._lines.join(_LINES_S)  # what it has left behind may hold the other end
-        for pipe in (self._process.stdin, self._process.stdout):
-            assert pipe is not None, "see __init__"
-            pipe.close()
-        with open(self._answer) as file:
-            answer = json.loads(file.read() or "{}")
+        assert self._process.stdin is not None, "see __init__"
+        self._process.stdin.close()
+        with self._answer as file, suppress(ValueError):  # killed while it wrote
+            file.seek(0)
+            answer = json.load(file)
         if output := answer.get("output"):
             return StageOutput(output["result"], model_refs(output["models"]))
         if problems := answer.get("problems"):
@@ -92,5 +94,6 @@ class StageProcess:
 
     def _show(self) -> None:
         assert self._process.stdout is not None
-        for line in self._process.stdout:
-            self._notify(f"{self._name} | {line.rstrip()}")
+        with self._process.stdout as lines:
+            for line in lines:
+                self._notify(f"{self._name} | {line.rstrip()}")

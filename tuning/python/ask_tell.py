@@ -6,7 +6,7 @@ import threading
 import time
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, overload
@@ -168,6 +168,7 @@ class Asking(ABC):
     """A sweep whose trials the caller runs."""
 
     _asked: AskTell | None = None
+    _end: Callable[[], object] = staticmethod(lambda: None)
     _opening = threading.RLock()
 
     @abstractmethod
@@ -265,15 +266,14 @@ class Asking(ABC):
     def close(self) -> None:
         """Write the results, and give the folder back after `ask`; unfinished trials come again."""
         with self._opening:
-            asked, self._asked = self._asked, None
-            if asked is not None:
-                asked.close()
+            self._asked = None
+            self._end()  # once: it is forgotten, with all that the session holds
 
     def _session(self) -> AskTell:
         with self._opening:
             if self._asked is None:
                 self._asked = AskTell(*self._created())
-                weakref.finalize(self, self._asked.close)
+                self._end = weakref.finalize(self, self._asked.close)
             return self._asked
 
     def _close_if_finished(self) -> None:

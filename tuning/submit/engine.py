@@ -131,7 +131,9 @@ def ask(*command: str, needs: str, limit_s: float = _ANSWER_S) -> subprocess.Com
     if shutil.which(command[0]) is None:
         raise UserError(f"{command[0]}: no such program on this machine; {needs}")
     try:
-        return subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+        return subprocess.run(
+            command, capture_output=True, errors="replace", timeout=limit_s, check=False
+        )
     except subprocess.TimeoutExpired as e:
         raise UserError(f"{command[0]}: no answer in {limit_s:.0f} s") from e
 

@@ -9,6 +9,7 @@ import shlex
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -111,10 +112,11 @@ class RayJobs(Engine):
         except urllib.error.HTTPError as e:
             with e:
                 raise _explained(self.place, e.code, e.read().decode(errors="replace")) from None
-        except (OSError, ValueError) as e:
+        except (OSError, ValueError, HTTPException) as e:
             reason = getattr(e, "reason", e)
             kind = _Refused if isinstance(reason, ConnectionRefusedError) else UserError
-            raise kind(f"ray: no cluster answers at {self.place} ({reason})") from None
+            said = str(reason).strip()
+            raise kind(f"ray: no cluster answers at {self.place} ({said})") from None
 
     @property
     def _token(self) -> str:

@@ -131,12 +131,14 @@ def search(client: MlflowClient, experiments: list[str], tag: str, value: str) -
             return
 
 
-def runs_of_sweep(client: MlflowClient, key: str) -> Iterator[Run]:
-    """Every run of a sweep, in all experiments."""
-    experiments = [e.experiment_id for e in client.search_experiments()]
-    return search(client, experiments, SWEEP_TAG, key)
+def runs_of_sweep(client: MlflowClient, key: str, tag: str = SWEEP_TAG) -> Iterator[Run]:
+    """Every run of a sweep, or with another tag, in all experiments."""
+    found = client.search_experiments(max_results=_EXPERIMENTS)
+    return search(client, [e.experiment_id for e in found], tag, key)
 
 
+_EXPERIMENTS = 50_000
+"""The most that MLflow lists at once; its default is 1,000."""
 _NAME, _VALUE, _DIGEST = 250, 6000, 8
 """Characters of a name, of the value of a parameter or tag, and of the digest in a name."""
 _HAS_DIGEST = re.compile(rf"--[0-9a-f]{{{_DIGEST}}}$")

@@ -21,6 +21,7 @@ from results.tracking.mlflow.client import (
     explain_errors,
     mlflow_name,
     mlflow_value,
+    runs_of_sweep,
     search,
     shortened,
 )
@@ -145,6 +146,7 @@ class RunStore:
             points, new, changed = points[_METRICS:], new[_PARAMS:], changed[_PARAMS:]
         run.params.update(named)
         run.tags.update(texts)
+        run.metrics.update(m.key for m in metrics or [])
         if run.sent is not None:
             run.sent |= {(m.key, m.step): m for m in metrics or []}
 
@@ -222,9 +224,8 @@ def delete_runs(uri: str, keys: Collection[str]) -> int:
         return 0
     with explain_errors(uri):
         client = connect(uri)
-        experiments = [e.experiment_id for e in client.search_experiments()]
-        tags = [(tag, key) for tag in (SWEEP_TAG, PIPELINE_TAG) for key in keys]
-        found = {run.info.run_id for tag in tags for run in search(client, experiments, *tag)}
+        tags = [(key, tag) for tag in (SWEEP_TAG, PIPELINE_TAG) for key in keys]
+        found = {run.info.run_id for tag in tags for run in runs_of_sweep(client, *tag)}
         for run in found:
             client.delete_run(run)
         return len(found)

@@ -119,6 +119,8 @@ class Runs:
         if not record.state.active:
             ended = record.attempts[-1].ended if record.attempts else None
             self._runs.end(run, _STATUS.get(record.state, "KILLED"), ended or time.time())
+        if record.state.finished:
+            run.sent = None  # a sweep of days has millions of points; more of one are rare
 
     def _child(self, record: TrialRecord) -> StoredRun | None:
         """The run of a trial. That of another one, from before the folder was set back, ends."""

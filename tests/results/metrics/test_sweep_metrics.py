@@ -72,6 +72,16 @@ def test_a_running_trial_has_its_values(session: Session) -> None:
     assert got['tune_rung_trials{rung="1"}'] == 1
 
 
+def test_clock_that_is_no_number_reaches_the_rungs_of_its_step(session: Session) -> None:
+    run, metrics = session(
+        scheduler={"name": "asha", "grace_period": 1, "max_t": 9, "time_attr": "epoch"}
+    )
+    job = next_job(run)
+    report(run, job, 1, loss=0.5, epoch=float("inf"))
+    got = scraped(metrics)
+    assert [got[f'tune_rung_trials{{rung="{rung}"}}'] for rung in (1, 3)] == [1, 0]
+
+
 def test_documented_metrics_are_those_of_a_scrape(session: Session) -> None:
     run, metrics = session(prices={"cpu_hour": 1.0})
     next_job(run)

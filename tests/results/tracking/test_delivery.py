@@ -223,7 +223,7 @@ def test_delivered_trials_are_skipped_while_the_sink_has_the_sweeps_run(
 
 def test_damaged_delivered_file_causes_no_duplicates(storage: Path, sweep: SweepPaths) -> None:
     write(sweep, trial(0, TrialState.COMPLETED), 1, 2)
-    for damage in (None, b"", b'{"trials": 3}', b"\xff\x00"):
+    for damage in (None, b"", b'{"trials": 3}', b'{"trials": {}, "ending": {"x": 1}}', b"\xff\x00"):
         if damage is not None:
             sweep.delivered.write_bytes(damage)
         found = deliver(sweep, uri_of(storage), "s/damaged")

@@ -1,7 +1,10 @@
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
-from trainables.launch.run_trial import mps_instead_of_cpu
+from trainables.launch.run_trial import mps_instead_of_cpu, output_to
 
 
 @pytest.mark.parametrize(
@@ -13,3 +16,12 @@ def test_apples_gpu_is_used_where_there_is_no_other(
 ) -> None:
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: has_mps)
     assert mps_instead_of_cpu(torch.device(device)).type == expected
+
+
+def test_log_that_cannot_be_opened_leaves_no_file_open(tmp_path: Path) -> None:
+    counts = []
+    for _ in range(3):
+        with pytest.raises(IsADirectoryError), output_to(tmp_path):
+            pass
+        counts.append(len(os.listdir("/proc/self/fd")))
+    assert counts == counts[:1] * 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -55,6 +56,7 @@ class Up:
 
     def __init__(self, folder: Path, idle_s: float, least_memory: float, begun_s: float) -> None:
         self.started: list[WarmDriver] = []
+        self.refused = threading.Event()
         self._path = str(folder / "socket")
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._listener.bind(self._path)
@@ -63,6 +65,9 @@ class Up:
         command = [sys.executable, str(folder / "driver.py")]
 
         def prepare() -> WarmDriver:
+            if (folder / "no memory").exists():
+                self.refused.set()
+                raise OSError(errno.ENOMEM, os.strerror(errno.ENOMEM))
             self.started.append(WarmDriver(command, ""))
             return self.started[-1]
 
@@ -126,6 +131,21 @@ def test_next_driver_is_prepared_while_a_command_runs(
     command.join(LONGEST_S)
     assert done == [(0, str(up.started[0].process.pid))]
     assert up.run("session") == (0, str(up.started[1].process.pid))
+
+
+def test_command_ends_as_it_would_where_no_other_driver_starts(
+    folder: Path, start: Callable[..., Up]
+) -> None:
+    up, done = start(begun_s=0), []
+    (folder / "no memory").touch()
+    command = threading.Thread(target=lambda: done.append(up.run("long")))
+    command.start()
+    assert up.refused.wait(LONGEST_S)
+    (folder / "driver.py.end").touch()
+    command.join(LONGEST_S)
+    assert done == [(0, str(up.started[0].process.pid))]
+    up.thread.join(LONGEST_S)
+    assert not up.thread.is_alive()
 
 
 def test_killed_driver_is_replaced_before_the_next_command(start: Callable[..., Up]) -> None:

@@ -8,7 +8,9 @@ import pytest
 
 from results.records.pipeline import PipelinePaths
 from results.sweep_folder.lock import acquire_lock
+from search_spaces.errors import UserError
 from tests.waiting import wait_for
+from tuning.pipelines import control
 from tuning.pipelines.control import PipelineCommands, command_pipeline, remove_commands
 
 
@@ -34,3 +36,22 @@ def test_command_to_an_earlier_session_is_removed(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt), commands:
             wait_for(lambda: False)
         assert not commands.stopped
+
+
+def test_stop_is_sent_again_after_an_error_of_the_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths, sent = PipelinePaths(tmp_path / "words"), []
+    (sweep := paths.sweep("sft")).root.mkdir(parents=True)
+
+    def send(*what: object) -> None:
+        sent.append(what)
+        if len(sent) == 1:
+            raise UserError("Stale file handle; mount it again")
+
+    with acquire_lock(paths.lock), acquire_lock(sweep.lock):
+        command_pipeline(paths, "stop")
+        monkeypatch.setattr(control, "send", send)
+        with PipelineCommands(paths) as commands, commands.running_stage("sft"):
+            wait_for(lambda: len(sent) == 2)
+    assert sent == [(sweep, "stop")] * 2

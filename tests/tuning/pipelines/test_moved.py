@@ -52,6 +52,7 @@ def test_pipeline_that_was_renamed_between_two_stages_goes_on(tmp_path: Path) ->
     renamed = find_pipeline("small", storage)
     assert renamed is not None
     assert renamed.root == new, "the earlier name leads to it"
+    (new.parent / "loop").symlink_to("loop")
     assert [one.name for one in pipelines_in(Storage(new.parent))] == ["new"]
     with pytest.raises(UserError, match="--name new"):
         run_pipeline(file, storage=storage)

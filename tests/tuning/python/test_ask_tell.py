@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
@@ -24,6 +25,7 @@ from search_spaces.errors import UserError
 from tests.tuning.call_costs import costs
 from tuning import api
 from tuning.controller import trial_table
+from tuning.python.ask_tell import AskTell
 from tuning.search.study.study import SweepStudy
 
 ASHA = tuning.Scheduler(name="asha", grace_period=1, reduction_factor=2, max_t=4)
@@ -60,6 +62,15 @@ def test_sweep_that_is_closed_with_open_trials_is_not_done(tmp_path: Path) -> No
     asked.close()
     assert not read_state(SweepPaths(asked.folder)).ended
     assert len(tuning.load(asked.folder).ask(2)) == 2
+
+
+def test_session_that_was_closed_is_forgotten(tmp_path: Path) -> None:
+    asked = sweep(tmp_path)
+    for _ in range(2):
+        asked.ask()
+        asked.close()
+    gc.collect()
+    assert not [held for held in gc.get_objects() if type(held) is AskTell]
 
 
 def test_trials_of_a_batch_are_those_of_single_questions(tmp_path: Path) -> None:

@@ -60,7 +60,10 @@ def test_a_trial_that_fits_only_what_starts_later_is_not_refused():
     assert place(with_autoscaling([Node(4, 1)], GROWS), workers=3, gpus_per_worker=1).concurrency
 
 
-@pytest.mark.parametrize("text", ["8", "{}", '{"max_nodes": "x", "cpus": 1, "gpus": 0}'])
+@pytest.mark.parametrize(
+    "text",
+    ["8", "{}", *(f'{{"max_nodes": {most}, "cpus": 1, "gpus": 0}}' for most in ('"x"', "1e999"))],
+)
 def test_autoscaling_of_another_form_is_a_line(text):
     with pytest.raises(UserError, match="TUNE_AUTOSCALING: must be like"):
         with_autoscaling([], text)

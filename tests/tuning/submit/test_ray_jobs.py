@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
@@ -44,6 +46,19 @@ def test_cluster_must_be_known() -> None:
         make_engine("ray")
     with pytest.raises(UserError, match="--address file:///etc: must be like http://HOST:8265"):
         make_engine("ray", "file:///etc")
+
+
+def test_another_program_at_the_address_is_a_line() -> None:
+    def serve() -> None:
+        with server.accept()[0] as connection:
+            connection.recv(1 << 16)
+            connection.sendall(b"SSH-2.0-x\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as server, ThreadPoolExecutor() as thread:
+        thread.submit(serve)
+        engine = make_engine("ray", f"http://127.0.0.1:{server.getsockname()[1]}")
+        with pytest.raises(UserError, match=r"no cluster answers at .* \(SSH-2.0-x\)"):
+            engine.check([], [])
 
 
 def test_cluster_of_tune_up_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from results.paths import SweepPaths
 from search_spaces.errors import UserError
 from search_spaces.loading.sweep_file import load_sweep
 from tests.cli.conftest import ROOT
-from tuning.submit.engine import Job
+from tuning.submit.engine import Job, answer
 from tuning.submit.slurm import Slurm, job_script
 
 GOLDEN = Path(__file__).with_name("golden")
@@ -42,6 +42,10 @@ def test_the_script_is_as_reviewed(shape: str) -> None:
 def test_an_id_that_is_none_reaches_no_command_line() -> None:
     with pytest.raises(UserError, match="no id of a job: --all"):
         Slurm().cancel("--all")
+
+
+def test_what_a_program_says_need_not_be_utf_8() -> None:
+    assert answer("printf", r"\377", needs="it") == "\ufffd"
 
 
 @pytest.mark.parametrize(("codes", "expected"), [("4 4 0", 0), ("4 4 4 0", 4), ("2 0", 2)])

@@ -21,13 +21,15 @@ from results.records.notes import Note, read_notes
 from results.records.trial import TrialState, read_reports, read_trial, read_trials
 from results.sweep_folder.copies.mirror import RecordMirror, mirror_records
 from results.sweep_folder.lock import acquire_lock
+from search_spaces.errors import UserError
 from tests.browser import Browser
-from tests.tuning.simulate import make_spec, new_sweep, open_run, train
+from tests.tuning.simulate import make_spec, new_sweep, next_job, open_run, train
 from tests.waiting import wait_for
 from tuning.controller.commands import pending_commands
 from tuning.controller.sweep import SweepController
+from tuning.watch.live import mirrored
 from tuning.watch.live.app import make_app
-from tuning.watch.live.feed import RecordSource
+from tuning.watch.live.feed import RecordSource, Snapshot
 from tuning.watch.live.mirrored import MirroredSource
 
 TOKEN = "the-token"
@@ -221,6 +223,7 @@ def test_log_of_a_trial_goes_on(page: Page) -> None:
     log = job.paths.log(1, 0)
     log.parent.mkdir(parents=True, exist_ok=True)
     log.write_text("one\n")
+    (log.parent / "rank_0.old.log").touch()  # a person's copy
     assert page.see("/logs/t0009/s")[0] == 409
     with page.events("/logs/t0000/s") as until:
         assert until(bool) == ["t0000 rank 0: one"]
@@ -258,7 +261,9 @@ def test_browser_draws_the_page(page: Page, tmp_path: Path, width: int) -> None:
         assert "svg-container" in part[0], key
 
 
-def test_mirrored_sweep_is_read_and_followed(tmp_path: Path) -> None:
+def test_mirrored_sweep_is_read_and_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spec = make_spec(checkpoint={"mirror": (tmp_path / "far").as_uri()})
     paths = new_sweep(spec, tmp_path / "here")
     with acquire_lock(paths.lock) as fence, mirror_records(paths, spec, fence) as mirror:
@@ -267,8 +272,33 @@ def test_mirrored_sweep_is_read_and_followed(tmp_path: Path) -> None:
         job = run.next_trial()
         train(run, job, upto=2)
         mirror.send()
+        monkeypatch.setattr(mirrored, "_REFRESH_S", 0.0)
         source = MirroredSource(f"{spec.checkpoint.mirror}/{spec.name}", tmp_path / "copy")
         assert source.driver() == "a driver on another machine"
         assert "change the sweep on the machine that drives it" in source.read_only
         assert read_trials(source.paths)[0].id == job.trial_id
         assert len(read_reports(source.paths.trial(job.trial_id))) == 2
+        monkeypatch.setattr(mirrored, "has_driver", lambda objects: False)
+        monkeypatch.setattr(mirrored, "fetch_records", failing)
+        with pytest.raises(UserError, match="network"):
+            source.refresh()
+        assert source.driver() is not None  # until the last records are here
+
+
+def failing(*given: object) -> Any:
+    raise OSError("network")
+
+
+def test_change_that_an_error_hides_is_shown_later(tmp_path: Path) -> None:
+    spec = make_spec(name="s", budget={"trials": 2})
+    run = open_run(new_sweep(spec, tmp_path).root, spec)
+    source, shown = RecordSource(run.paths), dict[str, str]()
+    snapshot = Snapshot(source)
+    snapshot.update(shown.__setitem__)
+    train(run, job := next_job(run))
+    source.driver = failing  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="network"):
+        snapshot.update(shown.__setitem__)
+    del source.driver
+    snapshot.update(shown.__setitem__)
+    assert f"trial {job.trial_id}" in shown

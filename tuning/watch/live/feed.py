@@ -74,17 +74,18 @@ class Snapshot:
         self._trials: dict[str, tuple[TrialRecord, list[Report]]] = {}
         self._data: SweepData | None = None
         self._slow: tuple[Any, float] = (None, 0.0)
-        self._drawn = 0.0
+        self._drawn, self._changed = 0.0, False
         self._driver: str | None = None
 
     def update(self, publish: Publish) -> None:
         """Read what is new, and publish the parts that may have changed."""
         self._source.refresh()
-        changed = self._read()
+        self._changed |= self._read()  # until it is published: an error may come before
         driver = self._source.driver()
-        changed |= driver != self._driver or self._data is None
-        changed |= self._data is not None and read_notes(self._source.paths) != self._data.notes
-        self._driver = driver
+        self._changed |= driver != self._driver or self._data is None
+        notes = read_notes(self._source.paths)
+        self._changed |= self._data is not None and notes != self._data.notes
+        changed, self._driver = self._changed, driver
         due = driver is not None and time.monotonic() > self._drawn + _REDRAW_S
         if changed or due or driver is not None:
             if changed or due:
@@ -99,7 +100,7 @@ class Snapshot:
             if self._slow_is_due():
                 self._publish_head(publish)
                 self._publish_sections(publish)
-            self._drawn = time.monotonic()
+            self._drawn, self._changed = time.monotonic(), False
 
     def _read(self) -> bool:
         changes = self._reader.changes()

@@ -43,9 +43,9 @@ class MirroredSource(RecordSource):
         if time.monotonic() < self._next:
             return
         with self._objects.explained(files=False):
-            before = self._driver
-            self._driver = "a driver" if has_driver(self._objects) else None
-            self._fetch(always=bool(before or self._driver))
+            driver = "a driver" if has_driver(self._objects) else None
+            self._fetch(always=bool(self._driver or driver))
+            self._driver = driver  # once the last records of one that has ended are here
         self._next = time.monotonic() + _REFRESH_S
 
     def driver(self) -> str | None:

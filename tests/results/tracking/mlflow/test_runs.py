@@ -1,6 +1,7 @@
 """The runs of a sweep in a real SQLite store of MLflow."""
 
 import asyncio
+import gc
 import json
 import os
 import sqlite3
@@ -10,11 +11,13 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, unquote
 
 import pytest
 from mlflow import MlflowClient
+from mlflow.store.entities import PagedList
 
 from results.paths import SweepPaths
 from results.records import environment
@@ -32,9 +35,10 @@ from results.tracking import (
     ui_environment,
 )
 from results.tracking.extras import MLFLOW_NAMES, Extras, read_extras, read_winner
-from results.tracking.mlflow.client import connect, mlflow_name
+from results.tracking.mlflow.client import connect, mlflow_name, runs_of_sweep
 from results.tracking.mlflow.own_origin import with_short_addresses
 from results.tracking.mlflow.pages import params_first, store_view
+from results.tracking.mlflow.run_store import StoredRun
 from search_spaces.errors import UserError
 from search_spaces.spec.budget import PricesSpec
 from search_spaces.spec.sweep import SweepSpec
@@ -119,6 +123,31 @@ def test_population_is_stored_with_the_parameters_of_its_end(
     assert (info.start_time, info.end_time) == (1_000_000_000_000, 2_000_000_000_000)
 
 
+def test_points_of_trials_that_have_ended_are_not_kept(storage: Path, sweep: SweepPaths) -> None:
+    for number, state in enumerate((TrialState.COMPLETED, TrialState.RUNNING)):
+        write(sweep, trial(number, state), 1, 2)
+    tracker = open_tracker(sweep, uri_of(storage), "s/memory")
+    assert tracker.deliver_pending()
+    assert sum(type(run) is StoredRun and bool(run.sent) for run in gc.get_objects()) == 1
+    write(sweep, trial(0, TrialState.COMPLETED, attempts=2), 3, attempt=2)
+    tracker.changed("t0000", reported=False)
+    assert tracker.deliver_pending()
+    found = runs(uri_of(storage), "s/memory")["t0000"]
+    assert points(storage, found) == [(1, 0.1), (2, 0.2), (3, 0.3)]
+
+
+def test_runs_are_found_in_more_experiments_than_mlflow_lists_by_default() -> None:
+    class Store:
+        def search_experiments(self, max_results: int = 1000) -> list[Any]:
+            return [SimpleNamespace(experiment_id=str(n)) for n in range(1001)][:max_results]
+
+        def search_runs(self, experiments: list[str], *_: Any, **__: Any) -> PagedList[str]:
+            return PagedList(experiments, None)
+
+    client: Any = Store()
+    assert list(runs_of_sweep(client, "key"))[-1] == "1000"
+
+
 def annotated(sweep: SweepPaths) -> TrialRecord:
     """A finished trial of two attempts, with the environment of both and inherited weights."""
     taken = InheritedWeights(step=1, donor="t0009", donor_step=4, before={}, after={})
@@ -129,7 +158,8 @@ def annotated(sweep: SweepPaths) -> TrialRecord:
         ran = Environment(source={}, data="d" * 64, versions={"torch": str(attempt)}, hardware={})
         environment.write(files, attempt, ran)
         values = {"system/memory_mb": 9.0 * attempt}
-        files.samples(attempt).write_text(sample_line(attempt, 1e9 + attempt, values) + '{"torn')
+        lines = sample_line(attempt, 1e9 + attempt, values) + '{"step": Infinity, "time": 1}\n'
+        files.samples(attempt).write_text(lines + '{"torn')
     of_gpu = {"system/gpu_percent": 80.0, "system/seconds_data": 2.0}
     line = sample_line(2, 1e9 + 2, of_gpu, place={"node": "a", "gpu": "3"})
     files.samples(2, 1).write_text(line)
