@@ -24,8 +24,6 @@ from search_spaces.errors import UserError
 from tests.reports import append_report
 from tests.results.tracking.tracked import WAIT_S, runs, trial, write
 
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
-
 ODD = ["p<0.05", "p>0.05", "train//loss", "", "/", "../x", "m" * 300, "m" * 299 + "n", "@"]
 
 

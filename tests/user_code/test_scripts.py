@@ -179,8 +179,13 @@ def working_on(folder: Path) -> list[int]:
 
 
 def shared_memory() -> set[Path]:
-    """Segments of shared memory; folders there belong to other programs of the machine."""
-    return {file for file in Path("/dev/shm").iterdir() if file.is_file()}
+    """Segments of shared memory that no process has; folders there are of other programs."""
+    mapped = set[str]()
+    for process in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has ended, or is another user's
+            mapped |= {line.split()[-1] for line in (process / "maps").read_text().splitlines()}
+    found = (file for file in Path("/dev/shm").iterdir() if file.is_file())
+    return {file for file in found if str(file) not in mapped}
 
 
 def works_in(process: Path, folder: Path) -> bool:

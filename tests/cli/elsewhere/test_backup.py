@@ -95,7 +95,6 @@ def train_half(paths: SweepPaths, spec: SweepSpec) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 def test_sweep_and_its_runs_are_lost_restored_and_continued(tune: Tune) -> None:
     spec = SweepSpec.model_validate(TRACKED)
     whole = new_sweep(spec, tune.cwd / "elsewhere")

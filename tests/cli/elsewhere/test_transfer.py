@@ -14,8 +14,6 @@ from tests.cli.conftest import Tune, add_checkpoint
 from tests.results.tracking.servers import free_port
 from tuning.cli.elsewhere import transfer
 
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
-
 
 def test_sync_delivers_once(tune: Tune, monkeypatch: pytest.MonkeyPatch) -> None:
     paths = tune.sweep(tracking={"name": "mlflow"}, budget={"trials": 2})

@@ -13,8 +13,6 @@ from results.sweep_folder.relocation import delete_folder
 from results.tracking.mlflow.client import connect, runs_of_sweep
 from tests.cli.conftest import Tune
 
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
-
 
 def test_delete_removes_the_folder_and_leaves_the_others(tune: Tune) -> None:
     gone, kept = tune.sweep("mine"), tune.sweep("other")

@@ -150,7 +150,6 @@ def test_average_takes_a_base_folder(tune: Tune, paths: SweepPaths) -> None:
     assert "cannot have started from it: it has no tensor" in tune.refused(*ties, "--base", base)
 
 
-@pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 def test_average_is_a_run_in_mlflow(tune: Tune) -> None:
     paths = trained(BATCH_NORM, name="tracked", tracking={"name": "mlflow"}, budget={"trials": 2})
     command = ["average", "tracked", "--method", "uniform"]

@@ -24,10 +24,7 @@ from tests.trainables.examples import EXAMPLES
 from trainables.base import Trainable
 from trainables.digits.config import Digits
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy"),  # MLflow's own
-]
+pytestmark = pytest.mark.slow
 
 
 def train(name: str, metric: str, rates: list[float], storage: Path) -> None:

@@ -10,8 +10,6 @@ from results.tracking import Ending, SweepFacts, mlflow_tracker
 from tests.results.averaging.soups import add, at, build
 from tests.results.tracking.tracked import WAIT_S, uri_of
 
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
-
 
 @pytest.fixture
 def uri(storage: Path) -> str:

@@ -32,8 +32,6 @@ from tests.results.tracking.tracked import (
 )
 from tests.waiting import wait_for
 
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
-
 
 @pytest.mark.parametrize("lost", [False, True], ids=["delivered.json", "no delivered.json"])
 def test_delivery_after_a_killed_driver_is_complete_and_ends_all_runs(

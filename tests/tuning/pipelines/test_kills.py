@@ -17,8 +17,6 @@ from tests.waiting import wait_for
 from tuning.pipelines.run import run_pipeline
 from tuning.pipelines.selection import StageSelection
 
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
-
 WAIT_S = 120.0
 CRASH_AT = {
     "data": "",  # its filter ends the process in the middle

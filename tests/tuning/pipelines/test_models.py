@@ -25,8 +25,6 @@ from tuning.pipelines.check import check_pipeline
 from tuning.pipelines.keys import stage_keys
 from tuning.pipelines.models import init_models
 
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
-
 
 def test_models_are_averaged_confirmed_and_evaluated(made: PipelinePaths) -> None:
     found = read_stages(made).stages

@@ -20,8 +20,6 @@ from tests.results.report.messages import messages
 from tests.tuning.pipelines.small import FILE
 from tuning.pipelines.folder import last_soup, last_sweep
 
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
-
 
 @pytest.fixture
 def tune(

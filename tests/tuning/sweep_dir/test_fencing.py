@@ -24,8 +24,6 @@ from tests.chaos import mlflow_state
 from tests.tuning.simulate import finish, open_run, outcome, train
 from tuning.controller.sweep import SweepController
 
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
-
 DRIVER = """
 import socket, sys, time
 socket.gethostname = lambda: "elsewhere"

@@ -68,7 +68,6 @@ SPEC = SweepSpec.model_validate(
     }
 )
 PRICES = PricesSpec(cpu_hour=1800.0)
-pytestmark = pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # MLflow's own
 
 
 def test_resumed_sweep_continues_its_runs(storage: Path, sweep: SweepPaths) -> None:
