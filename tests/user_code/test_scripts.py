@@ -183,9 +183,9 @@ def shared_memory() -> set[Path]:
     mapped = set[str]()
     for process in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):  # it has ended, or is another user's
-            mapped |= {line.split()[-1] for line in (process / "maps").read_text().splitlines()}
+            mapped |= {line.split()[4] for line in (process / "maps").read_text().splitlines()}
     found = (file for file in Path("/dev/shm").iterdir() if file.is_file())
-    return {file for file in found if str(file) not in mapped}
+    return {file for file in found if str(file.stat().st_ino) not in mapped}
 
 
 def works_in(process: Path, folder: Path) -> bool:
