@@ -1,7 +1,6 @@
 """The HTML page of a report is complete, escapes all names, and is small."""
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ from benchmarks.cli_speed import make_sweep
 from results.paths import SweepPaths
 from results.records.trial import Report
 from results.report.page import unit_for
-from results.report.sweep_data import Importance, SweepData, read_sweep_data
+from results.report.sweep_data import SweepData, read_sweep_data
 from results.report.sweep_page import write_report
 from results.report.transfer_page import write_coordinates
 from search_spaces.loading.sweep_file import dump_sweep
@@ -77,16 +76,6 @@ def test_report_of_a_sweep_that_has_just_started(tmp_path: Path, trials: int) ->
     write_report(run.paths, data, tmp_path / "r.html")
     states = f"{trials} running" if trials else "none yet"
     assert f"{trials} trials: {states}" in (tmp_path / "r.html").read_text()
-
-
-def test_importance_names_the_parameters_that_only_some_trials_have(
-    data: SweepData, paths: SweepPaths, tmp_path: Path
-) -> None:
-    others = sorted({*data.ranked[0].record.params} - {"lr"})
-    found = replace(data, importances=[Importance("fANOVA", {"lr": 1.0}, 9, 40)])
-    write_report(paths, found, tmp_path / "r.html")
-    left_out = f"Without those that not all of these trials have: {', '.join(others)}."
-    assert left_out in (tmp_path / "r.html").read_text()
 
 
 def test_page_of_a_large_sweep_is_small(tmp_path: Path) -> None:

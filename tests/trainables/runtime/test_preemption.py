@@ -38,9 +38,11 @@ from trainables.training.run import TrainingRun
 @pytest.fixture
 def restore_handler() -> Iterator[Callable[[], None]]:
     """Install the SIGTERM handler; gives the function that restores the old one."""
+    before = signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a command of another test may set one
     restore = install_sigterm_handler()
     yield restore
     restore()
+    signal.signal(signal.SIGTERM, before)
 
 
 def save(folder: Path) -> None:

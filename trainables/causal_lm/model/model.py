@@ -129,7 +129,8 @@ def load_merged(config: CausalLMConfig, dataset: Dataset, weights: Path) -> nn.M
     whose tokenizer has other tokens than that of the weights.
     """
     saved = weights / "tokenizer.json"
-    if config.tokenizer_from is not None and saved.exists():
+    own = config.tokenizer_from is None or weights == Path(config.tokenizer_from)
+    if saved.exists() and not own:
         known = Tokenizer.from_file(str(saved)).get_vocab()
         if known != open_tokenizer(config, dataset).get_vocab():
             raise UserError(
