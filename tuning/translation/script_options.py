@@ -144,8 +144,10 @@ def _parameters(function: ast.FunctionDef) -> Iterator[tuple[ast.arg, ast.expr |
 
 def _fields(file: PythonFile, owner: ast.ClassDef, prefix: str = "--") -> Iterator[ScriptOption]:
     """The fields of a dataclass, and of those that it has as fields, as `outer.inner`."""
-    for base in map(file.definition, owner.bases):
-        yield from _fields(file, base, prefix) if isinstance(base, ast.ClassDef) else ()
+    for parent in owner.bases:
+        base = file.definition(parent)
+        own = _fields(file, base, prefix) if isinstance(base, ast.ClassDef) else None
+        yield from own or _elsewhere(file, parent)
     for node in (n for n in owner.body if isinstance(n, ast.AnnAssign)):
         inner, default = file.definition(node.annotation), node.value
         name = f"{prefix}{ast.unparse(node.target)}"
@@ -231,12 +233,19 @@ def _fire(file: PythonFile) -> Iterator[ScriptOption]:
 def _hf(file: PythonFile) -> Iterator[ScriptOption]:
     for target in _arguments_of(file, "transformers.HfArgumentParser", "trl.TrlParser"):
         yield from _annotated(file, target)
-        if isinstance(target, ast.Name):  # of another file
-            place, known = f"{file.path.name}:{target.lineno}", " and ".join(_HF)
-            yield from (ScriptOption(name, place, value) for name, value in _HF.items())
-            yield ScriptOption("seed", place)
-            said = f"of it only {known} are read; give others as arguments, such as --output_dir"
-            yield ScriptOption(target.id, place, omitted=said)
+        if isinstance(target, ast.expr):
+            yield from _elsewhere(file, target)
+
+
+def _elsewhere(file: PythonFile, owner: ast.expr) -> Iterator[ScriptOption]:
+    """What is known of the fields of a class of another file, and that others are not read."""
+    name, place, known = ast.unparse(owner), f"{file.path.name}:{owner.lineno}", ""
+    full = file.name(owner)
+    if full.startswith("transformers.") and full.endswith("TrainingArguments"):
+        yield from (ScriptOption(option, place, value) for option, value in _HF.items())
+        yield ScriptOption("seed", place)
+        known = f" but {' and '.join(_HF)}; perhaps it needs --output_dir"
+    yield ScriptOption(name, place, omitted=f"its options are not read{known}")
 
 
 def _absl(file: PythonFile) -> Iterator[ScriptOption]:

@@ -69,14 +69,16 @@ print(f"val_loss={args.optim.lr}")
 """
 HF = """
 from dataclasses import dataclass, field
+from mine import Base, Other
 from transformers import HfArgumentParser, Trainer, TrainingArguments
 
 @dataclass
-class Model:
+class Model(Base):
     hidden: int = field(default=64, metadata={"help": "size"})
     fast: bool = True
 
-model, training = HfArgumentParser((Model, TrainingArguments)).parse_args_into_dataclasses()
+parser = HfArgumentParser((Model, TrainingArguments, Other))
+model, training, other = parser.parse_args_into_dataclasses()
 Trainer(model, training).train()
 """
 FIRE = """
@@ -147,7 +149,7 @@ LEFT_OUT = {
     "click": ("click_.py:9: verbose", "click_.py:10: layer"),
     "tyro": ("tyro_.py:15: cuda", "tyro_.py:16: target"),
     "nano": ("nano_.py:5: max_iters",),
-    "hf": ("hf_.py:10: TrainingArguments",),
+    "hf": ("hf_.py:11: TrainingArguments", "hf_.py:11: Other", "hf_.py:7: Base"),
 }
 
 
